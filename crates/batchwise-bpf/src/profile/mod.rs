@@ -1,5 +1,6 @@
 //! The sampler's loader: a clock for each CPU, and the stacks that it finds.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
 use std::mem::size_of;
@@ -30,7 +31,7 @@ use crate::profile_skel::{ProfileSkel, ProfileSkelBuilder, types};
 pub struct Config {
     /// Samples a second and CPU.
     pub hz: u32,
-    /// These CPUs; none: all that are online.
+    /// These CPUs; none: all that are online, also those that come.
     pub cpus: Vec<u32>,
     /// These processes only, which may change: [`Sampler::set_pids`].
     pub only_pids: bool,
@@ -67,7 +68,7 @@ const OFTEN: Duration = Duration::from_millis(10);
 /// Samples from its start until it is dropped.
 pub struct Sampler {
     // before the programs: what is attached goes first
-    links: Vec<Link>,
+    links: BTreeMap<u32, Link>,
     samples: Arc<Mutex<Vec<Sample>>>,
     ring: RingBuffer<'static>,
     skel: ProfileSkel<'static>,
@@ -75,6 +76,8 @@ pub struct Sampler {
     /// How much of it passes in a second.
     speed: f64,
     cpus: Vec<u32>,
+    /// Only these are wanted, if there are any.
+    only: Vec<u32>,
     hz: u32,
 }
 
@@ -110,29 +113,54 @@ impl Sampler {
             },
         )?;
         Ok(Self {
-            links: Vec::new(),
+            links: BTreeMap::new(),
             samples,
             ring,
             skel,
             clock,
             speed,
             cpus,
+            only: config.cpus.clone(),
             hz: config.hz,
         })
     }
 
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), Error> {
-        for cpu in &self.cpus {
-            let clock = open_clock(self.clock, *cpu, period(*cpu, self.hz, self.speed));
-            let clock = clock.map_err(Error::io("opening a CPU's clock"))?;
-            let program = &self.skel.progs.bw_tick;
-            let link = program.attach_perf_event(clock.as_raw_fd());
-            let link = link.map_err(Error::bpf("attaching to a CPU's clock"))?;
-            // the link closes it
-            std::mem::forget(clock);
-            self.links.push(link);
+        for cpu in self.cpus.clone() {
+            self.attach(cpu)?;
         }
+        Ok(())
+    }
+
+    fn attach(&mut self, cpu: u32) -> Result<(), Error> {
+        let clock = open_clock(self.clock, cpu, period(cpu, self.hz, self.speed));
+        let clock = clock.map_err(Error::io("opening a CPU's clock"))?;
+        let program = &self.skel.progs.bw_tick;
+        let link = program.attach_perf_event(clock.as_raw_fd());
+        let link = link.map_err(Error::bpf("attaching to a CPU's clock"))?;
+        // the link closes it
+        std::mem::forget(clock);
+        self.links.insert(cpu, link);
+        Ok(())
+    }
+
+    /// A clock stops for good when its CPU is taken away: one that comes back gets another, and one that is new its first.
+    fn follow_cpus(&mut self) -> Result<(), Error> {
+        let is_wanted = |cpu: &u32| self.only.is_empty() || self.only.contains(cpu);
+        let mut online = online_cpus()?;
+        online.retain(is_wanted);
+        if online == self.cpus {
+            return Ok(());
+        }
+        self.links.retain(|cpu, _| online.contains(cpu));
+        for cpu in online {
+            if !self.links.contains_key(&cpu) {
+                // it may be gone again: `cpus` says which are sampled, and the next look tries once more
+                let _ = self.attach(cpu);
+            }
+        }
+        self.cpus = self.links.keys().copied().collect();
         Ok(())
     }
 
@@ -170,8 +198,9 @@ impl Sampler {
         set().map_err(setting)
     }
 
-    /// The samples since the last call.
+    /// The samples since the last call. CPUs that have come online since are sampled from now on.
     pub fn take(&mut self) -> Result<Vec<Sample>, Error> {
+        self.follow_cpus()?;
         let consumed = self.ring.consume();
         consumed.map_err(Error::bpf("reading samples"))?;
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
