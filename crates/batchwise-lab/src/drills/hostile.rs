@@ -97,17 +97,15 @@ fn at_a_socket(
     let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
     let socket = context.output.dir().join("applications.sock");
     let is_window = drill == Drill::WindowFlood;
-    let (words, variable, who) = match is_window {
-        true => (
-            "window --format jsonl --socket",
-            batchwise_window::SOCKET_VARIABLE,
-            "window clients",
-        ),
-        false => (
-            "watch --exchange --format jsonl --port 6379 --hints",
-            batchwise_hint::SOCKET_VARIABLE,
-            "hint clients",
-        ),
+    let (variable, who) = match is_window {
+        true => (batchwise_window::SOCKET_VARIABLE, "window clients"),
+        false => (batchwise_hint::SOCKET_VARIABLE, "hint clients"),
+    };
+    let words = match drill {
+        Drill::WindowFlood => "window --format jsonl --socket",
+        // handles are read most often where peers are told of them
+        Drill::HintHandles => "watch --exchange --format jsonl --port 6379 --hints",
+        _ => "watch --format jsonl --port 6379 --hints",
     };
     // SAFETY: the standard library's lock is around the environment, and no C code here reads it.
     unsafe { std::env::set_var(variable, &socket) };
