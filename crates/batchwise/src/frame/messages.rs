@@ -24,7 +24,7 @@ impl Complaints {
         if self.0.len() < MOST_COMPLAINTS && self.0.insert(complaint.to_owned()) {
             tracing::warn!("{complaint}");
             if self.0.len() == MOST_COMPLAINTS {
-                tracing::warn!("what else is to be said of applications is not: it is too much");
+                tracing::warn!("no more complaints about applications are printed: there are too many");
             }
         }
     }
