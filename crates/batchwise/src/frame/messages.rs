@@ -24,7 +24,9 @@ impl Complaints {
         if self.0.len() < MOST_COMPLAINTS && self.0.insert(complaint.to_owned()) {
             tracing::warn!("{complaint}");
             if self.0.len() == MOST_COMPLAINTS {
-                tracing::warn!("no more complaints about applications are printed: there are too many");
+                tracing::warn!(
+                    "no more complaints about applications are printed: there are too many"
+                );
             }
         }
     }
