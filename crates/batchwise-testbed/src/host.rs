@@ -122,7 +122,7 @@ pub fn ip(arguments: &[&str]) -> Result<()> {
 }
 
 /// Runs a command of the system, which Debian has in `package`.
-fn run(command: &mut Command, package: &str) -> Result<()> {
+pub fn run(command: &mut Command, package: &str) -> Result<()> {
     let words = [command.get_program()]
         .into_iter()
         .chain(command.get_args());

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use batchwise_testbed::host::run;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// A file system of 64 KiB, and what fills it up.
@@ -64,13 +65,18 @@ impl HangingDisk {
         File::create(&image)?.set_len(8 << 20)?;
         // from here on it is taken away again
         let disk = Self { folder, image };
-        run("mkfs.ext4", &["-q", "-F"], &[&disk.image])?;
-        run("mount", &["-o", "loop"], &[&disk.image, &disk.folder])?;
+        let mut make = Command::new("mkfs.ext4");
+        run(make.args(["-q", "-F"]).arg(&disk.image), "e2fsprogs")?;
+        let mut attach = Command::new("mount");
+        attach
+            .args(["-o", "loop"])
+            .args([&disk.image, &disk.folder]);
+        run(&mut attach, "mount")?;
         Ok(disk)
     }
 
     pub fn hang(&self) -> Result<Hanging<'_>> {
-        run("fsfreeze", &["--freeze"], &[&self.folder])?;
+        freeze("--freeze", &self.folder)?;
         Ok(Hanging(&self.folder))
     }
 }
@@ -91,19 +97,15 @@ pub struct Hanging<'a>(&'a Path);
 
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
-        if let Err(error) = run("fsfreeze", &["--unfreeze"], &[self.0]) {
+        if let Err(error) = freeze("--unfreeze", self.0) {
             tracing::warn!("{error:#}");
         }
     }
 }
 
-fn run(program: &str, options: &[&str], paths: &[&Path]) -> Result<()> {
-    let output = Command::new(program).args(options).args(paths).output();
-    let output = output.with_context(|| format!("running {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "{program} {options:?} {paths:?}: {said}"
-    );
-    Ok(())
+fn freeze(option: &str, folder: &Path) -> Result<()> {
+    run(
+        Command::new("fsfreeze").arg(option).arg(folder),
+        "util-linux",
+    )
 }

@@ -20,7 +20,7 @@ pub use windows::HintWindows;
 const TELL: Duration = Duration::from_millis(20);
 /// Where nobody is: applications come, and memory of those that have ended goes.
 const KEEP_UP: Duration = Duration::from_secs(1);
-/// A pause is so many times as long as the poll before it took: half a percent of a CPU, however many handles there are.
+/// A pause is so many times as long as the poll before it took: half a percent of a CPU, beside the readings of intervals.
 const PAUSE: u32 = 200;
 
 #[derive(Clone, Debug, Args)]
