@@ -221,11 +221,13 @@ BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *gu
 	__u32 before = a->mid;
 
 	if (a->behind) {
-		/* until all from before the reset was acknowledged, responses are to that, and one more */
-		if (!bw_after(a->asked, a->acked)) {
-			a->behind = 0;
-			*guessed += bw_asks_answer_rest(a, end, ack, 0);
-		}
+		/*
+		 * To what is from before the reset, and the last one to that acknowledges it. A server with
+		 * more in hand sends more, and the next requests count too early until nothing is under way:
+		 * that is rarer than one request at a time, which waiting for one more would put off by one
+		 * as long as the window lasts.
+		 */
+		a->behind = bw_after(a->asked, ack);
 	} else if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
 		__u32 *length = bw_asks_length(a), requests = bw_asks_in(a, a->mid);
 		__s64 expected = bw_asks_expected(a, *length), left = a->bytes - expected;

@@ -48,6 +48,11 @@ impl Client {
 
     /// A response to so many requests comes, and is read; the server had all that was sent.
     fn hear(&mut self, answered: usize) {
+        self.hear_with(answered, self.end);
+    }
+
+    /// The server had what ends at `ack`.
+    fn hear_with(&mut self, answered: usize, ack: u32) {
         let bytes = self
             .sent
             .iter()
@@ -56,7 +61,7 @@ impl Client {
             .sum();
         self.heard = self.heard.wrapping_add(bytes);
         let (asks, heard) = (&mut self.asks, self.heard);
-        bw_twin_asks_answer(asks, heard, bytes, self.end, &mut self.guessed);
+        bw_twin_asks_answer(asks, heard, bytes, ack, &mut self.guessed);
         bw_twin_asks_read_answers(asks, &mut self.found, heard, self.now);
         for (sent, _) in self.sent.drain(..answered) {
             let bucket = bw_twin_hist_bucket((self.now >> 5 << 5) - (sent >> 5 << 5));
@@ -148,6 +153,31 @@ fn a_window_that_begins_amid_a_pipeline_gives_no_request_the_response_to_an_olde
         }
     }
     assert_eq!(&client.found.count[..], &client.truth.count[..]);
+}
+
+#[test]
+fn a_window_that_begins_while_a_request_is_under_way_gives_the_next_its_own_response() {
+    for sent_before_the_response in [false, true] {
+        let mut client = Client::taught();
+        client.send(SET);
+        bw_twin_asks_reset(&mut client.asks, client.end - SET.0, client.end);
+        client.now += 10_000;
+        let old = client.end;
+        if sent_before_the_response {
+            client.send(SET);
+        }
+        client.hear_with(1, old);
+        client.truth = client.found.clone();
+        for _ in 0..20 {
+            if client.sent.is_empty() {
+                client.send(SET);
+            }
+            client.now += 10_000;
+            client.hear(1);
+            client.now += 500_000;
+        }
+        assert!(client.found.count == client.truth.count);
+    }
 }
 
 #[test]

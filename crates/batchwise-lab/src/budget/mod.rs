@@ -65,6 +65,10 @@ impl Experiment for Budget {
         Ok(vec![Round::in_order(Load::all(quick))])
     }
 
+    fn part(&self, load: &Load) -> Option<String> {
+        Some(load.name())
+    }
+
     fn stage(&self, context: &Context) -> Result<(Stage, Value)> {
         clients::installed()?;
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

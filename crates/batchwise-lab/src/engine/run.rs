@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rand::seq::SliceRandom as _;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
@@ -102,6 +102,7 @@ fn parts<E: Experiment>(
     let arms = rounds.iter().flat_map(|round| &round.arms);
     let all: BTreeSet<_> = arms.filter_map(|arm| experiment.part(arm)).collect();
     if let Some(unknown) = only.iter().find(|name| !all.contains(*name)) {
+        ensure!(!all.is_empty(), "it has no parts, so nothing for --only");
         let all = Vec::from_iter(all).join("; ");
         bail!("it has no part {unknown:?}; it has: {all}");
     }
