@@ -14,14 +14,18 @@ use clap::Args;
 use advertise::Advertisements;
 use listener::HintListener;
 use windows::HintHistory;
+
+use crate::frame::clock::thread_cpu;
+
 pub use windows::HintWindows;
 
 /// From one poll to the next where peers are told: they look at intervals of their own, and expect news in each.
 const TELL: Duration = Duration::from_millis(20);
 /// Where nobody is: applications come, and memory of those that have ended goes.
 const KEEP_UP: Duration = Duration::from_secs(1);
-/// A pause is so many times as long as the poll before it took: half a percent of a CPU, beside the readings of intervals.
-const PAUSE: u32 = 200;
+/// A pause is so many times the CPU time of the poll before it: a thousandth of a CPU, beside the readings of intervals.
+/// Not its duration: at the lowest priority that is long while others want the CPU.
+const PAUSE: u32 = 1_000;
 
 #[derive(Clone, Debug, Args)]
 pub struct HintArgs {
@@ -80,7 +84,7 @@ impl Hints {
 
     /// Takes in what is new and tells it.
     pub fn poll(&mut self) -> anyhow::Result<()> {
-        let begin = Instant::now();
+        let begin = thread_cpu()?;
         let windows = self.history.windows(&self.listener.poll());
         if let Some(advertisements) = &mut self.advertisements {
             advertisements.advertise(&windows)?;
@@ -90,7 +94,7 @@ impl Hints {
             Some(_) => TELL,
             None => KEEP_UP,
         };
-        self.next = Instant::now() + least.max(PAUSE * begin.elapsed());
+        self.next = Instant::now() + least.max(PAUSE * thread_cpu()?.saturating_sub(begin));
         Ok(())
     }
 
