@@ -86,10 +86,32 @@ pub struct Governor {
 struct Forecast {
     /// ns of other CPUs' time for each ns of counting; `None`: not known yet.
     hooks: Option<f64>,
-    /// The agent's own time in a slot without switches, ns, …
-    own_steady: f64,
+    /// The agent's own time in a slot without switches, …
+    own_steady: Own,
     /// … and in one with a window.
-    own_switching: f64,
+    own_switching: Own,
+}
+
+/// The agent's own time in slots of a kind, ns.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    last: f64,
+    expected: f64,
+}
+
+impl Own {
+    fn of(ns: f64) -> Self {
+        Self {
+            last: ns,
+            expected: ns,
+        }
+    }
+
+    /// The less of two is expected: a stall of the host counts as CPU time, and comes once.
+    fn learn(&mut self, ns: f64) {
+        self.expected = ns.min(self.last);
+        self.last = ns;
+    }
 }
 
 /// What was decided for the slot.
@@ -143,8 +165,8 @@ impl Governor {
             skipped: 0,
             forecast: Forecast {
                 hooks: None,
-                own_steady: 0.0,
-                own_switching: OWN_SWITCHING,
+                own_steady: Own::of(0.0),
+                own_switching: Own::of(OWN_SWITCHING),
             },
             plan: Plan::All,
         }
@@ -284,7 +306,7 @@ impl Governor {
             true => self.forecast.own_switching,
             false => self.forecast.own_steady,
         };
-        budget * self.slot as f64 + self.carry - own.max(self.own)
+        budget * self.slot as f64 + self.carry - own.expected.max(self.own)
     }
 
     fn close_slot(&mut self, now: u64, budget: f64) {
@@ -301,7 +323,7 @@ impl Governor {
             true => &mut f.own_switching,
             false => &mut f.own_steady,
         };
-        *own = own.midpoint(self.own);
+        own.learn(self.own);
         let length = now - self.slot_begin;
         let slot = budget * self.slot as f64;
         let left = budget * length as f64 - self.hooks - self.own;
@@ -320,13 +342,13 @@ impl Governor {
         let Some(hooks) = f.hooks else {
             return Plan::All;
         };
-        let all = hooks * self.slot as f64 + f.own_steady;
+        let all = hooks * self.slot as f64 + f.own_steady.expected;
         let room = if self.counting { 1.0 } else { ROOM };
         if all <= budget * room && self.carry > -budget {
             return Plan::All;
         }
         // a debt or a saving is worked off over a few slots: all at once, windows would swing
-        let left = budget + self.carry / 4.0 - f.own_switching - self.prices.switch;
+        let left = budget + self.carry / 4.0 - f.own_switching.expected - self.prices.switch;
         let mut length = (left / hooks).clamp(0.0, 0.9 * self.slot as f64) as u64;
         if length < SHORTEST {
             if self.skipped < MOST_SKIPPED {
@@ -373,6 +395,8 @@ mod tests {
         /// Cost of the agent for each switch, and each second, ns.
         switch: u64,
         idle: u64,
+        /// CPU time that the host makes the agent's, once, in a window, ns.
+        stall: u64,
         /// ns of its real cost.
         spent: f64,
         windows: Vec<(u64, u64)>,
@@ -393,6 +417,7 @@ mod tests {
                 order,
                 switch: 600_000,
                 idle: 100_000,
+                stall: 0,
                 spent: 0.0,
                 windows: alloc::vec![(0, 0)],
             }
@@ -408,6 +433,9 @@ mod tests {
                 self.meter.cpu += self.idle * step / SECOND + 5_000;
                 self.spent += (self.idle * step / SECOND + 5_000) as f64;
                 if self.order.count {
+                    let stall = core::mem::take(&mut self.stall);
+                    self.meter.cpu += stall;
+                    self.spent += stall as f64;
                     let runs = runs as u128 * u128::from(step) / u128::from(SECOND);
                     self.meter.runs.member += runs as u64;
                     self.spent += runs as f64 * PRICES.member;
@@ -546,6 +574,26 @@ mod tests {
         machine.run(100 * SECOND, 600_000);
         let windows = machine.windows.len();
         assert!((8..=40).contains(&windows), "{windows}");
+    }
+
+    #[test]
+    fn a_stall_that_counts_as_the_agents_time_silences_it_only_until_it_is_paid() {
+        let mut machine = Machine::new(Some(0.01));
+        machine.idle = 1_000_000;
+        machine.run(20 * SECOND, 600_000);
+        for _ in 0..5 {
+            let before = machine.windows.len();
+            machine.stall = 40 * MS;
+            machine.run(40 * SECOND, 600_000);
+            let begun = machine.windows[before..].iter().map(|w| w.0);
+            let begun: Vec<_> = begun.collect();
+            let longest = begun.windows(2).map(|two| two[1] - two[0]).max();
+            assert!(
+                longest < Some(4 * SECOND),
+                "{:?}",
+                longest.map(|ns| ns / MS)
+            );
+        }
     }
 
     #[test]

@@ -101,10 +101,11 @@ fn at_a_socket(
         true => (batchwise_window::SOCKET_VARIABLE, "window clients"),
         false => (batchwise_hint::SOCKET_VARIABLE, "hint clients"),
     };
-    let words = match is_window {
-        true => "window --format jsonl --socket",
-        // hints are read most often where peers are told of them
-        false => "watch --exchange --format jsonl --port 6379 --hints",
+    let words = match drill {
+        Drill::WindowFlood => "window --format jsonl --socket",
+        // handles are read most often where peers are told of them
+        Drill::HintHandles => "watch --exchange --format jsonl --port 6379 --hints",
+        _ => "watch --format jsonl --port 6379 --hints",
     };
     // SAFETY: the standard library's lock is around the environment, and no C code here reads it.
     unsafe { std::env::set_var(variable, &socket) };

@@ -24,8 +24,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Threads whose connections come and go, and requests on each.
 const THREADS: u32 = 2;
 const REQUESTS: u32 = 2;
-/// Their rate at first.
-const RATE: u32 = 200;
+/// Their rate, a second.
+pub const RATE: u32 = 1_000;
 /// Pages a second.
 const PAGES: u32 = 50;
 /// More than any machine's slowness.

@@ -11,13 +11,16 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 
 use super::agents::Kind;
+use super::churn::RATE;
 use super::stage::{Ground, Stage};
 use crate::balance::agent::NAMES;
 
 /// Between two of them, ms.
 const BETWEEN_MS: std::ops::Range<u64> = 8_000..16_000;
-/// Connections a second that come and go.
-const RATES: [u32; 5] = [0, 50, 200, 500, 1_000];
+/// Connections a second that come and go for a while. Not until the next: what agents hold follows the rate, and a
+/// slope would be that of the rate.
+const RATES: [u32; 4] = [0, 50, 500, 2_000];
+const OTHER_RATE: Duration = Duration::from_secs(5);
 /// An agent is stopped for so long, ms.
 const PAUSE_MS: std::ops::Range<u64> = 100..1_000;
 /// A slow web server's part of its speed.
@@ -76,9 +79,11 @@ pub fn something(stage: &mut Stage, rng: &mut StdRng, stop: &Stop) -> Result<Str
             Ok("the log of tune is opened anew".to_owned())
         }
         _ => {
-            let rate = *RATES.choose(rng).unwrap_or(&0);
-            stage.churn.set_rate(rate);
-            Ok("another rate of connections".to_owned())
+            stage.churn.set_rate(*RATES.choose(rng).unwrap_or(&0));
+            let slept = stop.sleep(OTHER_RATE);
+            stage.churn.set_rate(RATE);
+            slept?;
+            Ok("another rate of connections for a while".to_owned())
         }
     }
 }
