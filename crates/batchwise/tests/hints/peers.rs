@@ -219,7 +219,8 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     let held = HELD.as_nanos() as f64;
     // the application takes a request for under way long before it is sent
     let mut under_way = VecDeque::new();
-    let (begin, mut requests) = (Instant::now(), 0_u32);
+    let begin = Instant::now();
+    let (mut requests, mut hundreds) = (0_u32, vec![begin]);
     let told = |d: &Value| {
         let arms = [&d["arms"]["on"], &d["arms"]["off"]].map(|a| a["latency_ns"].as_f64());
         Some((
@@ -235,6 +236,9 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
         let mut replies = [0; REQUESTS * b"+PONG\r\n".len()];
         stream.read_exact(&mut replies).expect("replies");
         requests += 1;
+        if requests.is_multiple_of(100) {
+            hundreds.push(Instant::now());
+        }
         while under_way
             .front()
             .is_some_and(|(since, _)| since.elapsed() >= HELD)
@@ -251,9 +255,15 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
         assert!(begin.elapsed() < PATIENCE, "{:#?}", client.decisions());
     };
     let (latency, load) = found;
-    let rate = f64::from(requests) / begin.elapsed().as_secs_f64();
     client.finish();
-    println!("told {latency} ns at {load}/s; {rate:.0}/s were made");
     assert!(latency < 10.0 * held, "{latency} ns");
-    assert!((rate / 5.0..5.0 * rate).contains(&load), "{load} {rate}");
+    // a test is short, and a busy machine has its moments
+    let rates = hundreds
+        .windows(2)
+        .map(|two| 100.0 / (two[1] - two[0]).as_secs_f64());
+    let (slowest, fastest) = rates.fold((f64::MAX, 0.0_f64), |(a, b), rate| {
+        (a.min(rate), b.max(rate))
+    });
+    println!("told {latency} ns at {load}/s; {slowest:.0} to {fastest:.0}/s were made");
+    assert!((slowest / 2.0..2.0 * fastest).contains(&load));
 }
