@@ -215,19 +215,36 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s6
 	return guessed;
 }
 
+/*
+ * The first response that acknowledges all from before the reset. Those before it were to that; of this one
+ * newer requests have what is left. A server with more from before in hand sends more, which is given to
+ * newer requests, too early, until nothing is under way. To wait for that would match a connection with one
+ * request at a time one too late for the whole window, and those are more common.
+ */
+BW_APART __u32 bw_asks_answer_behind(struct bw_asks *a, __u32 end, __u32 ack)
+{
+	__u64 expected, older;
+	__u32 size;
+
+	if (!a || a->mid == a->head)
+		return 0;
+	expected = bw_asks_expected(a, *bw_asks_length(a));
+	older = a->asked - a->acked;
+	size = bw_ask(a, a->mid)->end - a->asked;
+	if (size)
+		older = expected * older / size;
+	return bw_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older);
+}
+
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
 BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
 	__u32 before = a->mid;
 
 	if (a->behind) {
-		/*
-		 * To what is from before the reset, and the last one to that acknowledges it. A server with
-		 * more in hand sends more, and the next requests count too early until nothing is under way:
-		 * that is rarer than one request at a time, which waiting for one more would put off by one
-		 * as long as the window lasts.
-		 */
 		a->behind = bw_after(a->asked, ack);
+		if (!a->behind)
+			*guessed += bw_asks_answer_behind(a, end, ack);
 	} else if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
 		__u32 *length = bw_asks_length(a), requests = bw_asks_in(a, a->mid);
 		__s64 expected = bw_asks_expected(a, *length), left = a->bytes - expected;

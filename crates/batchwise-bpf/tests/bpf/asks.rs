@@ -155,18 +155,34 @@ fn a_window_that_begins_amid_a_pipeline_gives_no_request_the_response_to_an_olde
     assert_eq!(&client.found.count[..], &client.truth.count[..]);
 }
 
+/// A request, while an older one is under way.
+enum Sent {
+    /// Once that is answered.
+    Later,
+    Before,
+    /// The response is to both.
+    AnsweredToo,
+}
+
 #[test]
 fn a_window_that_begins_while_a_request_is_under_way_gives_the_next_its_own_response() {
-    for sent_before_the_response in [false, true] {
+    for sent in [Sent::Later, Sent::Before, Sent::AnsweredToo] {
         let mut client = Client::taught();
         client.send(SET);
         bw_twin_asks_reset(&mut client.asks, client.end - SET.0, client.end);
         client.now += 10_000;
         let old = client.end;
-        if sent_before_the_response {
-            client.send(SET);
+        match sent {
+            Sent::Later => client.hear_with(1, old),
+            Sent::Before => {
+                client.send(SET);
+                client.hear_with(1, old);
+            }
+            Sent::AnsweredToo => {
+                client.send(SET);
+                client.hear(2);
+            }
         }
-        client.hear_with(1, old);
         client.truth = client.found.clone();
         for _ in 0..20 {
             if client.sent.is_empty() {

@@ -26,6 +26,8 @@ const KEEP_UP: Duration = Duration::from_secs(1);
 /// A pause is so many times the CPU time of the poll before it: a thousandth of a CPU, beside the readings of intervals.
 /// Not its duration: at the lowest priority that is long while others want the CPU.
 const PAUSE: u32 = 1_000;
+/// The longest: a stall of the host counts as CPU time, too.
+const LONGEST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Args)]
 pub struct HintArgs {
@@ -94,7 +96,8 @@ impl Hints {
             Some(_) => TELL,
             None => KEEP_UP,
         };
-        self.next = Instant::now() + least.max(PAUSE * thread_cpu()?.saturating_sub(begin));
+        let took = thread_cpu()?.saturating_sub(begin);
+        self.next = Instant::now() + (PAUSE * took).clamp(least, LONGEST);
         Ok(())
     }
 
