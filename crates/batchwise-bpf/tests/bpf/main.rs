@@ -17,3 +17,4 @@ mod probe;
 mod programs;
 mod space;
 mod traffic;
+mod windows;
