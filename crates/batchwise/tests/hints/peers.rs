@@ -264,6 +264,8 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     let (slowest, fastest) = rates.fold((f64::MAX, 0.0_f64), |(a, b), rate| {
         (a.min(rate), b.max(rate))
     });
-    println!("told {latency} ns at {load}/s; {slowest:.0} to {fastest:.0}/s were made");
-    assert!((slowest / 2.0..2.0 * fastest).contains(&load));
+    assert!(
+        (slowest / 2.0..2.0 * fastest).contains(&load),
+        "told of {load}/s; {slowest:.0} to {fastest:.0}/s were made"
+    );
 }
