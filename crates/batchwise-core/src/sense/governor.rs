@@ -328,7 +328,7 @@ impl Governor {
         let length = now - self.slot_begin;
         let slot = budget * self.slot as f64;
         let left = budget * length as f64 - self.hooks - self.own;
-        // what slots without a window save is for the next: what it costs the agent may have piled up
+        // what slots without a window save is for the next window: the agent's work for it may have piled up
         let most = slot * f64::from(1 + self.skipped);
         self.carry = (self.carry + left).clamp(-10.0 * slot, most);
         self.slot_begin = now;
@@ -356,8 +356,9 @@ impl Governor {
         let left = budget + self.carry / 4.0 - f.own_switching.expected - self.prices.switch;
         let mut length = (left / hooks).clamp(0.0, 0.9 * self.slot as f64) as u64;
         if length < SHORTEST {
-            let all = left + 0.75 * self.carry.max(0.0);
-            if all < hooks * SHORTEST as f64 && self.skipped < MOST_SKIPPED {
+            // the shortest may take all that was saved, not a quarter
+            let with_savings = left + 0.75 * self.carry.max(0.0);
+            if with_savings < hooks * SHORTEST as f64 && self.skipped < MOST_SKIPPED {
                 return Plan::Nothing;
             }
             length = SHORTEST;
