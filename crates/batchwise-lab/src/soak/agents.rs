@@ -97,6 +97,7 @@ impl Kind {
         match self {
             Self::Tune => {
                 command.arg("--log").arg(ground.folder.join("tune.jsonl"));
+                command.arg("--hints").arg(ground.hint_socket());
             }
             Self::Window => {
                 command.arg("--socket").arg(ground.window_socket());

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use batchwise_hint::Hints;
 use batchwise_testbed::nginx;
 use batchwise_testbed::process::lock;
 use batchwise_testbed::redis::PORT;
@@ -24,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Threads whose connections come and go, and requests on each.
 const THREADS: u32 = 2;
 const REQUESTS: u32 = 2;
+/// One in so many of them gives hints, of a handle of its own.
+const HINTED: u64 = 100;
 /// Their rate, a second.
 pub const RATE: u32 = 1_000;
 /// Pages a second.
@@ -170,6 +173,8 @@ fn come_and_go(shared: &Shared, redis: SocketAddr) {
             let stream = connect(redis)?;
             shared.opened();
             stream.set_nodelay(number % 2 == 0)?;
+            let hints = (number % HINTED == 0).then(|| Hints::for_connection(&stream));
+            let _request = hints.as_ref().map(Hints::request);
             echo(&stream, &number.to_string(), REQUESTS as usize)
         };
         shared.count(REQUESTS, ask(), "one that comes and goes");
@@ -178,6 +183,7 @@ fn come_and_go(shared: &Shared, redis: SocketAddr) {
 
 fn stay(shared: &Shared, redis: SocketAddr) {
     let mut streams: Vec<TcpStream> = Vec::new();
+    let hints = Hints::for_service(redis);
     for round in 0u64.. {
         while streams.len() < STAYING && !shared.is_over() {
             match connect(redis) {
@@ -193,7 +199,9 @@ fn stay(shared: &Shared, redis: SocketAddr) {
             }
         }
         streams.retain(|stream| {
+            let request = hints.request();
             let done = echo(stream, &round.to_string(), REQUESTS as usize);
+            drop(request);
             shared.count(REQUESTS, done, "one that stays")
         });
         if shared.is_over() {

@@ -55,6 +55,10 @@ impl Ground {
         self.folder.join("window.sock")
     }
 
+    pub fn hint_socket(&self) -> PathBuf {
+        self.folder.join("hint.sock")
+    }
+
     /// Writes the balancer's configuration with these weights.
     pub fn configure(&self, weights: [u32; SERVERS as usize]) -> Result<()> {
         let settings = Settings {
@@ -154,6 +158,8 @@ impl Stage {
         }
         await_forwarding(&ground, stop)?;
         let lives = Lives::start(&ground)?;
+        // SAFETY: the standard library's lock is around the environment, and no C code here reads it.
+        unsafe { std::env::set_var(batchwise_hint::SOCKET_VARIABLE, ground.hint_socket()) };
         let membership = Membership::join(ground.triangle.client.cgroup())?;
         let churn = Churn::start(&ground)?;
         Ok(Self {
