@@ -1,17 +1,20 @@
 //! Orderly endings, and what the guard itself must survive.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use batchwise_testbed::host::ip;
+use batchwise_testbed::cgroup::Membership;
+use batchwise_testbed::host::{Role, ip};
 use batchwise_testbed::redis::PORT;
-use batchwise_testbed::stage::batchwise;
 use batchwise_testbed::stage::refusal::{assert_refused, run};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
+use batchwise_testbed::stage::{PATIENCE, batchwise};
+use batchwise_testbed::stop::Stop;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -156,6 +159,33 @@ fn neither_a_lock_on_the_cgroup_nor_a_cgroup_above_lets_two_agents_meet() {
         &["another `batchwise tune`", "above or below"],
     );
     agent.finish();
+}
+
+#[test]
+fn a_cgroup_that_is_made_anew_ends_the_agent_and_its_sockets_are_given_back() {
+    let scene = Scene::build("anew");
+    let folder = scene.client().cgroup().join("service");
+    fs::create_dir(&folder).expect("a cgroup");
+    let application = {
+        let _inside = Membership::join(&folder).expect("this process in it");
+        Application::start(&scene, 4, Style::Whole, PAUSE)
+    };
+    let sockets = application.set_nodelay(false);
+    let mut command = batchwise();
+    command.args("tune --port 6379 --hold off --cgroup".split(' '));
+    command.arg(&folder);
+    let agent = scene.client().spawn("the agent", command, Role::Observer);
+    let mut agent = agent.expect("an agent");
+    agent.on_line(drop);
+    until_held(&sockets, true);
+    fs::remove_dir(&folder).expect("an empty cgroup");
+    fs::create_dir(&folder).expect("the same, and another one");
+    let ended = agent.wait(&Stop::default(), PATIENCE).expect("its end");
+    assert_given_back(&sockets);
+    let said = agent.quote();
+    assert_eq!(ended.code(), Some(1), "{said}");
+    assert!(said.contains("start again"), "{said}");
+    application.finish();
 }
 
 /// A connection with both ends in a network namespace of its own, made and used by a thread.
