@@ -173,8 +173,8 @@ fn come_and_go(shared: &Shared, redis: SocketAddr) {
             let stream = connect(redis)?;
             shared.opened();
             stream.set_nodelay(number % 2 == 0)?;
-            let hints = (number % HINTED == 0).then(|| Hints::for_connection(&stream));
-            let _request = hints.as_ref().map(Hints::request);
+            let is_hinted = number.is_multiple_of(HINTED);
+            let _request = is_hinted.then(|| Hints::for_connection(&stream).request());
             echo(&stream, &number.to_string(), REQUESTS as usize)
         };
         shared.count(REQUESTS, ask(), "one that comes and goes");

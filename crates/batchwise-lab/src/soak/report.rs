@@ -33,8 +33,8 @@ pub fn report(looks: &[Look], summary: &Summary) -> Report {
         .map(|(what, times)| format!("{what}: {times}"));
     Report::new(
         "Soak: all agents at once, for long",
-        "All agents at once, while connections come and go at up to 1,000 a second and agents are ended, killed, \
-         stopped for a moment and reloaded at random.",
+        "All agents at once, while connections come and go, 1,000 a second but for moments of 0 to 2,000, and agents \
+         are ended, killed, stopped for a moment and reloaded at random.",
     )
     .heading("Summary")
     .text(format!(

@@ -144,7 +144,7 @@ fn a_guard_that_is_stopped_is_noticed_and_replaced() {
 fn neither_a_lock_on_the_cgroup_nor_a_cgroup_above_lets_two_agents_meet() {
     let scene = Scene::build("place");
     let logs = TempDir::new().expect("a folder");
-    let cgroup = std::fs::File::open(scene.client().cgroup()).expect("the cgroup");
+    let cgroup = fs::File::open(scene.client().cgroup()).expect("the cgroup");
     let locked = Flock::lock(cgroup, FlockArg::LockExclusiveNonblock);
     let _locked = locked
         .map_err(|(_, e)| e)
@@ -190,7 +190,7 @@ fn a_cgroup_that_is_made_anew_ends_the_agent_and_its_sockets_are_given_back() {
 
 /// A connection with both ends in a network namespace of its own, made and used by a thread.
 fn in_a_namespace_of_its_own(orders: Receiver<()>, made: Sender<Option<[TcpStream; 2]>>) {
-    let before = std::fs::File::open("/proc/thread-self/ns/net").expect("our namespace");
+    let before = fs::File::open("/proc/thread-self/ns/net").expect("our namespace");
     unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
     ip(&["link", "set", "lo", "up"]).expect("its loopback");
     let inhabitant = Command::new("sleep").arg("300").spawn();
