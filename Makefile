@@ -1,8 +1,10 @@
 # The project's commands. `make demo` and `make test` set up all they need on a fresh Debian machine
 # with Rust; both need root, for BPF programs and network namespaces.
 
-PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config make iproute2 procps \
-            redis-server redis-tools libhiredis-dev memcached nginx-light wrk nftables ethtool tcpdump tshark
+# What building needs, what the demo and the lab need, and what tests need.
+PACKAGES := clang-19 gcc libc6-dev libelf-dev zlib1g-dev pkg-config make
+LAB := iproute2 procps redis-server redis-tools memcached nginx-light wrk nftables ethtool tcpdump
+TESTS := $(LAB) libhiredis-dev tshark
 
 # While packages are installed: no service is started (invoke-rc.d(8); under systemd RUNLEVEL=1 alone
 # does not say so).
@@ -11,19 +13,41 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: demo test fuzz test-kernels test-metrics test-package test-units build bench package package-rpm setup lint kernel-functions \
-        coverage clean
+.PHONY: build lab demo test test-all fuzz test-kernels test-metrics test-package test-units bench package package-rpm setup lint \
+        kernel-functions coverage clean
 
-## a Redis under climbing load: estimate beside truth, then tuned; 80 s, and on a fresh machine with
-## two CPUs 4 min before that for set-up and build
-demo: build
+## what an operator installs: target/release/batchwise and batchwise-load
+build: setup
+	cargo build --release --locked -p batchwise -p batchwise-load
+
+## the same, batchwise-lab, and the workloads of batchwise-load that only experiments need
+lab: PACKAGES += $(LAB)
+lab: setup
+	cargo build --release --locked -p batchwise -p batchwise-load -p batchwise-lab --features batchwise-load/experiments
+
+## a Redis under climbing load: estimate beside truth, then tuned; 80 s after the build
+demo: PACKAGES += $(LAB)
+demo: lab
 	$(BATCHWISE) lab run demo --out out/demo
 
-## everything that guards main: formatting, lints, all tests, a minute of fuzzing
-test: PACKAGES += libclang-rt-19-dev
+# Tests that something is missing for add a line to this file: what, and for which test.
+LEFT_OUT := $(CURDIR)/target/left-out
+
+## what guards main: formatting, lints, units, properties, programs, one flow a behaviour
+test: PACKAGES += $(TESTS)
 test: setup lint
-	cargo test --workspace --release --locked
+	rm -f $(LEFT_OUT)
+	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --locked -- --skip long::
+	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
+
+## everything: long flows, drills and faults, fuzzing, kernels, metrics, packages, units; an hour and more
+test-all: PACKAGES += $(TESTS) libclang-rt-19-dev
+test-all: setup lint
+	rm -f $(LEFT_OUT)
+	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --locked
 	crates/batchwise-fuzz/run
+	$(MAKE) test-metrics test-kernels test-package test-units
+	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
 
 ## all that reads what others wrote, fed with what nobody would write: FOR=60s in total, TARGET=options FOR=8h for one;
 ## INPUT=FILE TARGET=options for one input, DEEP=1 to reach into libraries
@@ -33,7 +57,7 @@ fuzz: setup
 
 ## what works on each kernel of amd64 in kernels/list, or on KERNELS="6.1 6.12-arm64 /path/bzImage", in
 ## virtual machines; BLESS=1 makes it what docs/reference/kernels.md tells
-test-kernels: PACKAGES += mmdebstrap cpio kmod jq bsdextrautils
+test-kernels: PACKAGES += $(TESTS) mmdebstrap cpio kmod jq bsdextrautils
 test-kernels: PACKAGES += $(if $(findstring -arm64,$(KERNELS)),gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 test-kernels: setup
 	kernels/test
@@ -43,18 +67,15 @@ test-metrics: PACKAGES += prometheus
 test-metrics: build
 	cargo test -p batchwise --release --locked --test prometheus -- --ignored --nocapture --test-threads=1
 
-## target/release/batchwise, batchwise-load and batchwise-lab
-build: setup
-	cargo build --release --locked
-
 ## what it costs and how true it is: overhead and accuracy, arms interleaved
-bench: build
+bench: PACKAGES += $(LAB)
+bench: lab
 	$(BATCHWISE) lab run overhead --out out/overhead
 	$(BATCHWISE) lab run accuracy --out out/accuracy
 	$(BATCHWISE) lab run hook-cost --out out/hook-cost
 
 ## target/package/batchwise_VERSION_ARCH.deb, with manual pages and completions; Debian's tools, cargo-deb
-package: build
+package: lab
 	command -v cargo-deb >/dev/null || cargo install --locked cargo-deb
 	command -v dpkg-shlibdeps >/dev/null || apt-get install -y -qq --no-install-recommends dpkg-dev
 	cargo build --release --locked --workspace --bins
@@ -85,7 +106,7 @@ kernel-functions: setup
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked -- -D warnings
 
 ## line coverage of the mathematics
 coverage:

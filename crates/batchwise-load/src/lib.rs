@@ -1,6 +1,6 @@
-//! Load generators whose latencies can be trusted: an open loop for Redis, a client of many tasks for
-//! it, and closed loops for web servers, memcached and QUIC that keep the truth about each request (see
-//! [`TruthReport`]).
+//! Load generators whose latencies can be trusted: an open loop for Redis, and closed loops for web
+//! servers and memcached that keep the truth about each request (see [`TruthReport`]). With the feature
+//! `experiments` also those that only the lab needs, QUIC and a client library of Redis among them.
 //!
 //! The open-loop generator is one busy thread on non-blocking sockets. Its arrival schedule is
 //! fixed in advance and never waits for responses, so a slow server cannot hide its own delays
@@ -25,19 +25,15 @@ mod conclude;
 mod config;
 mod conn;
 mod cpu;
-pub mod downloads;
 mod engine;
+#[cfg(feature = "experiments")]
+pub mod experiments;
 mod hdr;
-pub mod incast;
-pub mod lives;
 pub mod memcached;
-pub mod multiplexed;
 mod open;
 mod payload;
 mod phase;
-pub mod priority;
 mod progress;
-pub mod quic;
 mod recorder;
 mod report;
 mod resp;
@@ -46,7 +42,6 @@ mod samples;
 mod schedule;
 mod send_cost;
 mod setup;
-pub mod streams;
 mod tally;
 mod units;
 mod validity;

@@ -19,8 +19,8 @@ pub fn find(name: &str) -> Result<PathBuf> {
     if !command.is_file() {
         bail!(
             "there is no `{name}` in {}, where this program is: `make build` builds all commands; \
-             for tests `cargo test --workspace --release --locked` does, and \
-             `cargo build -p {name} --release --locked` this one",
+             for tests `cargo test --workspace --locked` does, and \
+             `cargo build -p {name} --locked` this one",
             folder.display()
         );
     }

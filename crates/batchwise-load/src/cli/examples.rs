@@ -20,6 +20,7 @@ Examples:
 Latencies run from when a request was due (`latency_ns`), so that waiting in the client counts,
 and from its send (`latency_from_send_ns`).";
 
+#[cfg(feature = "experiments")]
 pub const MULTIPLEXED: &str = "\
 Examples:
   64 tasks on one connection, each as soon as it has its answer:
@@ -44,6 +45,7 @@ Examples:
   Eight requests in flight on each:
     batchwise load memcached --addr 10.0.0.1:11211 --connections 10 --in-flight 8";
 
+#[cfg(feature = "experiments")]
 pub const QUIC: &str = "\
 Examples:
   batchwise load quic-server --listen 10.0.0.1:4433 --work exp:200us

@@ -1,0 +1,17 @@
+//! `batchwise watch` as its users meet it: the built command on real servers in network namespaces,
+//! judged by the lines it prints. Needs root. Tests take turns: each has
+//! the machine's few CPUs to itself.
+
+mod agreement;
+mod echo;
+mod nft;
+mod others;
+
+mod alone;
+mod exchange;
+mod faults;
+mod kill;
+mod memcached;
+mod packets;
+mod pause;
+mod scale;
