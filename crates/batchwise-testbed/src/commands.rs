@@ -18,7 +18,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
     let command = folder.join(name);
     if !command.is_file() {
         bail!(
-            "there is no `{name}` in {}, where this program is: `make build` builds all commands; \
+            "there is no `{name}` in {}, where this program is: `make lab` builds all commands; \
              for tests `cargo test --workspace --locked` does, and \
              `cargo build -p {name} --locked` this one",
             folder.display()
@@ -44,7 +44,7 @@ mod tests {
         let error = find("batchwise-nothing").unwrap_err().to_string();
         let own = std::env::current_exe().unwrap();
         let folder = own.parent().and_then(Path::parent).unwrap();
-        for part in ["batchwise-nothing", folder.to_str().unwrap(), "make build"] {
+        for part in ["batchwise-nothing", folder.to_str().unwrap(), "make lab"] {
             assert!(error.contains(part), "{part} is not in: {error}");
         }
     }

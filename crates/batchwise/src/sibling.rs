@@ -41,7 +41,7 @@ pub fn run(name: &str, args: &SiblingArgs) -> Result<Infallible> {
     if !sibling.is_file() {
         bail!(
             "`batchwise {name}` is a command of its own, which is not installed: there is no {}; \
-             `make build` builds it as target/release/batchwise-{name}, copy that beside batchwise",
+             `make lab` builds it as target/release/batchwise-{name}, copy that beside batchwise",
             sibling.display()
         );
     }

@@ -6,7 +6,9 @@ Examples:
       SET of 16 KiB values, Poisson arrivals
   batchwise load redis --addr 127.0.0.1:6379 --rate 5000 --duration 5s --value-size 64 \\
       --nodelay off --format json
-      the same with Nagle's algorithm at the client, for programs";
+      the same with Nagle's algorithm at the client, for programs
+
+Workloads that only experiments need, such as `quic`, are there where `make lab` has built this.";
 
 pub const REDIS: &str = "\
 Examples:

@@ -43,6 +43,6 @@ fn one_that_is_not_installed_is_named_with_its_place_and_the_remedy() {
         let output = run(Command::new(&alone).args([name, "--help"]));
         let place = folder.path().join(format!("batchwise-{name}"));
         let place = place.to_str().expect("text");
-        assert_refused(&output, 1, &[place, "make build"]);
+        assert_refused(&output, 1, &[place, "make lab"]);
     }
 }

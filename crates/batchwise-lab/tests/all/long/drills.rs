@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use batchwise_testbed::commands;
+use batchwise_testbed::stage::turn;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -17,6 +18,7 @@ const QUICK: [&str; 6] = [
 
 #[test]
 fn quick_drills_hold() {
+    let _turn = turn();
     let folder = TempDir::new().expect("a folder");
     let mut lab = Command::new(commands::required("batchwise-lab"));
     lab.args(["run", "drills", "--quick", "--out"])

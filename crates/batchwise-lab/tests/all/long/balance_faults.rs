@@ -1,18 +1,15 @@
 //! What `batchwise balance` does to connections when weights change, servers and balancers die and
-//! configurations are wrong: the scenarios of `lab run balance-faults`, once each. Needs root. One
-//! binary, so that the tests can take turns.
-
-use std::sync::{Mutex, PoisonError};
+//! configurations are wrong: the scenarios of `lab run balance-faults`, once each. Needs root; tests
+//! take turns.
 
 use batchwise_lab::balance::faults::{Outcome, Scenario, run};
 use batchwise_testbed::commands;
+use batchwise_testbed::stage::turn;
 use batchwise_testbed::stop::Stop;
-
-static TURN: Mutex<()> = Mutex::new(());
 
 /// Runs it; nothing may have gone wrong.
 fn passes(scenario: Scenario) -> Outcome {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let tag = format!("bf{}", std::process::id());
     let outcome = run(
         scenario,
@@ -65,7 +62,6 @@ fn a_removed_backend_ends_what_it_sends_on_connections_that_clients_have_half_cl
 }
 
 #[test]
-#[ignore = "takes more than a minute, most of it silence"]
 fn a_removed_backend_keeps_connections_that_are_silent_for_more_than_a_minute() {
     passes(Scenario::BackendRemovedIdle);
 }

@@ -1,0 +1,4 @@
+//! Minutes each, for `make test-all`.
+
+mod balance_faults;
+mod drills;
