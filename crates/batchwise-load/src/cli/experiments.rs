@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use super::text::{human, latency, truth};
-use super::{Format, Load, examples};
+use super::{Load, examples};
 use crate::experiments::downloads::{self, FetchReport, ServeReport};
 use crate::experiments::incast::{self, AskReport as IncastReport};
 use crate::experiments::lives::{self, ReceiveReport, SendReport};
