@@ -137,10 +137,7 @@ fn exported() -> [(&'static str, Vec<Exported>); 8] {
             "profile",
             metrics::exported::<crate::profile::ProfileMetrics>(),
         ),
-        (
-            "burst",
-            metrics::exported::<crate::burst::BurstMetrics>(),
-        ),
+        ("burst", metrics::exported::<crate::burst::BurstMetrics>()),
     ]
 }
 
