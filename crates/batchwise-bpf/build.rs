@@ -26,7 +26,7 @@ fn main() {
     ] {
         skeleton(system, system, &out, kernel_arch, multiarch);
     }
-    for part in ["mark", "admit", "queue", "forward"] {
+    for part in ["mark", "admit", "queue"] {
         skeleton("burst", part, &out, kernel_arch, multiarch);
     }
 }

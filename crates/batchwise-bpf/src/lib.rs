@@ -60,7 +60,6 @@ skeletons! {
     flows_skel: "flows.skel.rs",
     balance_skel: "balance.skel.rs",
     decap_skel: "decap.skel.rs",
-    forward_skel: "forward.skel.rs",
     probe_skel: "probe.skel.rs",
     window_skel: "window.skel.rs",
     profile_skel: "profile.skel.rs",

@@ -14,7 +14,7 @@ use libbpf_rs::skel::Skel;
 use serde::Serialize;
 
 use crate::balance::{Balancer, Measure, Options};
-use crate::burst::{Admitter, Bottleneck, Leave, Marker, Marking, forward};
+use crate::burst::{Admitter, Bottleneck, Leave, Marker, Marking};
 use crate::decap::{Decap, DecapConfig};
 use crate::features::{Machine, OWN_QUEUE, SendHook, Subcommand};
 use crate::object::info;
@@ -97,7 +97,6 @@ pub fn load(subcommand: Subcommand) -> Result<Vec<Program>, Error> {
             if Machine::look().has(OWN_QUEUE) {
                 all.add(Admitter::load_own(&bottleneck, Leave::Paced)?.object());
             }
-            all.add(forward::load(0)?.object());
         }
     }
     Ok(all.0.into_values().collect())

@@ -129,7 +129,6 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &others::Others,
         &regret::Regret,
         &burst::BurstSim,
-        &burst::cost::BurstCost,
         &burst::tc_cost::BurstTcCost,
         &burst::live::incast::BurstIncast,
         &burst::live::mixed::BurstMixed,

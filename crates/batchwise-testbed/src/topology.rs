@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::cgroup::{self, Cgroup};
 use crate::host::{Host, Namespace};
-use crate::wire::{self, Wire, WireSpec};
+use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.
 pub const SERVER_IP: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -53,52 +53,8 @@ impl NetworkSettings {
     }
 }
 
-/// Two hosts, and one between them that has a link to each. Nothing passes unless something in the middle
-/// forwards it. Offloads of the hosts are off.
-#[derive(Debug)]
-pub struct Around {
-    // before the hosts, whose ground it stands on
-    /// What is between: no addresses, [`Around::LINKS`].
-    pub middle: Host,
-    /// The hosts.
-    pub hosts: TwoHosts,
-}
-
-impl Around {
-    /// The middle's links: to the client and to the server.
-    pub const LINKS: [&str; 2] = wire::ENDS;
-
-    /// Builds all three. `tag` names them: `bw-<tag>-srv`, `bw-<tag>-cli`, `bw-<tag>-mid`.
-    pub fn build(tag: &str) -> Result<Self> {
-        let ground = Ground::claim(tag, &ROLES)?;
-        let [server, client, middle] = [("srv", 0), ("cli", 1), ("mid", 0)].map(|(role, cpu)| {
-            let namespace = ground.namespace(role)?;
-            ground.host(role, namespace, cpu)
-        });
-        let (server, client, middle) = (server?, client?, middle?);
-        let ends = [&client, &server].map(|host| (host.namespace(), LINK));
-        wire::join(middle.namespace(), ends)?;
-        without_offloads(ends)?;
-        let hosts = TwoHosts {
-            wire: None,
-            server,
-            client,
-            _ground: ground,
-        };
-        hosts.connect()?;
-        Ok(Self { middle, hosts })
-    }
-}
-
 /// What is claimed of a tag.
 const ROLES: [&str; 3] = ["srv", "cli", "mid"];
-
-/// Has the hosts send frames as they are on the wire.
-fn without_offloads(ends: [(&Namespace, &str); 2]) -> Result<()> {
-    ends.into_iter().try_for_each(|(namespace, link)| {
-        namespace.set_offloads(link, &["tx", "tso", "gso"], false)
-    })
-}
 
 /// A server and a client.
 #[derive(Debug)]
@@ -149,7 +105,10 @@ impl TwoHosts {
             Some(spec) => {
                 let middle = ground.namespace("mid")?;
                 let wire = Wire::between(&middle, server.cpu(), spec, ends[0], ends[1])?;
-                without_offloads(ends)?;
+                // frames are to be as they are on the wire
+                for (namespace, link) in ends {
+                    namespace.set_offloads(link, &["tx", "tso", "gso"], false)?;
+                }
                 Some((wire, middle))
             }
         };

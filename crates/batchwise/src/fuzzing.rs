@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use std::sync::mpsc::channel;
 
 use anyhow::Context;
-use batchwise_core::burst::mark::CodePoints;
 use batchwise_window::Ask;
 use clap::Parser;
 use nix::errno::Errno;
@@ -16,7 +15,6 @@ use pcap_file::DataLink;
 
 use crate::balance::config::Config;
 use crate::balance::control::{Asked, Request};
-use crate::burst::forward::packet;
 use crate::frame::{control, metrics};
 use crate::hints::HintArgs;
 use crate::passive::capture::{self, frame};
@@ -43,14 +41,6 @@ pub fn dissect(frame: &[u8]) -> Option<frame::Segment> {
         frame::Frame::Segment(segment) => Some(segment),
         _ => None,
     }
-}
-
-/// Segments of a frame that is marked with these code points, as `burst forward` reads it.
-pub fn burst(frame: &[u8], points: CodePoints) -> Option<u32> {
-    packet::Reader::new(points)
-        .read(frame)
-        .burst
-        .map(|(_, segments)| segments)
 }
 
 /// A configuration of `balance`: what is doubtful in it, or what is wrong.

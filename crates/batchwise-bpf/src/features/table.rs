@@ -57,8 +57,6 @@ impl SendHook {
 
 /// The socket option that sets a socket's callbacks from a walk.
 pub(crate) const LATE_CALLBACKS: Name = ("socket option", "TCP_BPF_SOCK_OPS_CB_FLAGS");
-/// What only a kernel that is built with AF_XDP sockets has.
-const AF_XDP: Name = ("function", "xsk_generic_rcv");
 /// A function for queueing disciplines in BPF.
 pub(crate) const OWN_QUEUE: Name = ("function", "bpf_qdisc_bstats_update");
 /// The helper that came with XDP frames of more than one part.
@@ -240,15 +238,6 @@ pub const FEATURES: &[Feature] = &[
             uses(Balance, "the same"),
             uses(Decap, "the same"),
         ],
-    },
-    Feature {
-        name: "AF_XDP sockets",
-        since: Some((5, 10)),
-        probe: InBtf(AF_XDP),
-        users: &[uses(
-            Burst,
-            "forward: two interfaces that share their frames",
-        )],
     },
     Feature {
         name: "tc links (tcx)",

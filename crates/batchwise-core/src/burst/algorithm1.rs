@@ -69,11 +69,6 @@ impl Algorithm1 {
         true
     }
 
-    /// Whether packets of the super-packet with this key are still to come.
-    pub fn knows(&self, key: u64) -> bool {
-        self.tables.iter().any(|t| t.contains_key(&key))
-    }
-
     fn begin(&mut self, packet: Tagged, queued: u32) -> bool {
         let space = f64::from(self.queue_size) - f64::from(queued);
         let weighted = f64::from(self.reserved) * 0.7;

@@ -3,7 +3,6 @@
 //! Algorithm 1 and batchwise; then liars; then batchwise without one of its rules.
 
 mod abuse;
-pub(crate) mod cost;
 mod discipline;
 pub(crate) mod live;
 mod network;

@@ -23,7 +23,6 @@ __u32 length; /* of the frame, bytes */
 __u32 v6;
 __u32 mac[3];
 __u32 out; /* interface */
-__u32 own_sources; /* each flow of IPv4 has its address, too */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -61,7 +60,7 @@ int again(struct xdp_md *ctx)
 		tcp = data + ETHERNET + IPV6;
 	} else {
 		data[ETHERNET + 8] = HOPS; /* nobody looks at the header's checksum */
-		*(__u16 *)(data + ETHERNET + 14) = own_sources ? number : number >> 16;
+		*(__u16 *)(data + ETHERNET + 14) = number >> 16;
 		tcp = data + ETHERNET + IPV4;
 	}
 	*(__u16 *)tcp = number;

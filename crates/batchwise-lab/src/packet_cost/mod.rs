@@ -120,13 +120,6 @@ impl Repeater {
         Ok(Self { skel, _sink: None })
     }
 
-    /// From now on each flow of IPv4 has a source address of its own, not only a port.
-    pub fn set_own_sources(&mut self) -> Result<()> {
-        let bss = self.skel.maps.bss_data.as_deref_mut();
-        bss.context("again.bpf.c has no .bss")?.own_sources = 1;
-        Ok(())
-    }
-
     /// Pins the forwarder in bpffs.
     pub fn pin_forwarder(&mut self, path: &Path) -> Result<()> {
         let pinned = self.skel.progs.forward.pin(path);

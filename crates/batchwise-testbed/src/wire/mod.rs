@@ -35,10 +35,10 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Longer than any frame of a link with offloads off.
 const FRAME: usize = 9216;
 /// The links of what is in the middle.
-pub(crate) const ENDS: [&str; 2] = ["bw-a", "bw-b"];
+const ENDS: [&str; 2] = ["bw-a", "bw-b"];
 
 /// Gives `middle` a link to each of two others, each in a namespace, and no address.
-pub(crate) fn join(middle: &Namespace, others: [(&Namespace, &str); 2]) -> Result<()> {
+fn join(middle: &Namespace, others: [(&Namespace, &str); 2]) -> Result<()> {
     for device in ["all", "default"] {
         middle.set_sysctl(&format!("net/ipv6/conf/{device}/disable_ipv6"), "1")?;
     }

@@ -2,7 +2,6 @@
 //! they send at once, routers hear it.
 
 mod admit;
-pub mod forward;
 mod kernel;
 mod limit;
 mod mark;
@@ -16,11 +15,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 #[cfg(test)]
-pub use {
-    forward::{ForwardMetrics, Line as ForwardLine},
-    metrics::BurstMetrics,
-    report::Line,
-};
+pub use {metrics::BurstMetrics, report::Line};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -30,8 +25,6 @@ Examples:
       only connections at this port; a line of JSON each second
   sudo batchwise burst admit --interface eth1
       on a router: bursts that leave by this interface enter its queue whole, or not at all
-  sudo batchwise burst forward --from eth1 --to eth2 --rate 1gbit --limit 100p
-      a router in user space, whose queue is exact
   sudo batchwise burst mark --interface eth2 --border
       where the network ends that knows marks: they are taken off
 
@@ -50,8 +43,6 @@ pub struct BurstArgs {
 enum Action {
     Mark(mark::MarkArgs),
     Admit(admit::AdmitArgs),
-    #[command(after_long_help = forward::EXAMPLES)]
-    Forward(forward::ForwardArgs),
 }
 
 /// Runs until the duration is over or a signal comes.
@@ -59,6 +50,5 @@ pub fn run(args: BurstArgs) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Mark(args) => mark::run(args),
         Action::Admit(args) => admit::run(args),
-        Action::Forward(args) => forward::run(args),
     }
 }

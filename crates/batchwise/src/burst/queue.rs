@@ -64,7 +64,7 @@ impl Queue {
 }
 
 /// Bursts of a few packets must be a part of what the queue holds.
-pub const FEWEST: u32 = 20;
+const FEWEST: u32 = 20;
 
 impl Interface {
     /// The queue, if bursts can be admitted to it; otherwise what is wrong, and the remedy.

@@ -217,14 +217,6 @@ impl SourceLine {
         lines.truncate(top);
         lines
     }
-
-    /// In a sentence.
-    pub fn says(&self) -> String {
-        format!(
-            "{}, {} admitted, {} refused",
-            self.address, self.admitted, self.refused
-        )
-    }
 }
 
 /// A router's queue, as it is shown: a row for each source, the queue below or before them.

@@ -104,7 +104,6 @@ fn the_reference_of_json_is_what_the_types_say() {
             ("change", lines::<crate::profile::Change>()),
             ("comparison", lines::<crate::profile::Comparison>()),
             ("burst", lines::<crate::burst::Line>()),
-            ("forward", lines::<crate::burst::ForwardLine>()),
             ("doctor", lines::<crate::doctor::Report>()),
         ],
     );
@@ -138,16 +137,7 @@ fn exported() -> [(&'static str, Vec<Exported>); 8] {
             "profile",
             metrics::exported::<crate::profile::ProfileMetrics>(),
         ),
-        (
-            "burst",
-            [
-                metrics::exported::<crate::burst::BurstMetrics>(),
-                metrics::exported::<crate::burst::ForwardMetrics>(),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
-        ),
+        ("burst", metrics::exported::<crate::burst::BurstMetrics>()),
     ]
 }
 

@@ -111,63 +111,6 @@ pub const DASHBOARD: Dashboard = Dashboard {
             ],
         },
         Row {
-            title: "The forwarder in user space",
-            panels: &[
-                Panel::lines(
-                    "Packets by fate",
-                    Unit::PacketsPerSecond,
-                    &[(
-                        "rate(batchwise_burst_forward_packets_total{@agent}[$__rate_interval])",
-                        "{{fate}} at {{instance}}",
-                    )],
-                ),
-                Panel::lines(
-                    "Bytes",
-                    Unit::BytesPerSecond,
-                    &[(
-                        "rate(batchwise_burst_forward_bytes_total{@agent}[$__rate_interval])",
-                        "{{fate}} at {{instance}}",
-                    )],
-                ),
-                Panel::lines(
-                    "Bursts by verdict",
-                    Unit::EventsPerSecond,
-                    &[(
-                        "rate(batchwise_burst_forward_bursts_total{@agent}[$__rate_interval])",
-                        "{{verdict}} at {{instance}}",
-                    )],
-                ),
-                Panel::lines(
-                    "Its queue, bytes",
-                    Unit::Bytes,
-                    &[
-                        ("batchwise_burst_forward_queue_bytes{@agent}", "now at {{instance}}"),
-                        (
-                            "batchwise_burst_forward_reserved_bytes{@agent}",
-                            "reserved at {{instance}}",
-                        ),
-                    ],
-                ),
-                Panel::lines(
-                    "Its queue, packets",
-                    Unit::Number,
-                    &[
-                        ("batchwise_burst_forward_queue_packets{@agent}", "now at {{instance}}"),
-                        (
-                            "batchwise_burst_forward_queue_highest_packets{@agent}",
-                            "highest at {{instance}}",
-                        ),
-                    ],
-                ),
-                Panel::lines(
-                    "Time in which it had no CPU",
-                    Unit::Seconds,
-                    &[("batchwise_burst_forward_behind_seconds{@agent}", "{{instance}}")],
-                )
-                .help("The link stood still although frames waited"),
-            ],
-        },
-        Row {
             title: "The agent",
             panels: &[UPDATED, SERIES, SCRAPE],
         },
