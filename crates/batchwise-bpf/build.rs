@@ -16,16 +16,17 @@ fn main() {
 
     println!("cargo:rerun-if-env-changed=CLANG");
     for folder in [
-        "sense", "passive", "balance", "decap", "probe", "window", "profile", "traffic", "burst",
-        "flows", "lib",
+        "sense", "passive", "balance", "decap", "window", "profile", "traffic", "burst", "flows",
+        "lib",
     ] {
         watch(&Path::new("src").join(folder));
     }
     for system in [
-        "sense", "flows", "passive", "balance", "decap", "probe", "window", "profile", "traffic",
+        "sense", "flows", "passive", "balance", "decap", "window", "profile", "traffic",
     ] {
         skeleton(system, system, &out, kernel_arch, multiarch);
     }
+    skeleton("balance", "probe", &out, kernel_arch, multiarch);
     for part in ["mark", "admit", "queue"] {
         skeleton("burst", part, &out, kernel_arch, multiarch);
     }

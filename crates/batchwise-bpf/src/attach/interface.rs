@@ -11,9 +11,8 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
-use super::made;
 use crate::Error;
-use crate::object::info;
+use crate::object::{info, made};
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
@@ -286,19 +285,20 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
-    use crate::probe::Probe;
-    use crate::programs::balanced;
+    use crate::object::smallest;
 
     /// What stands in for tcx before Linux 6.6; the running kernel takes it, too.
     #[test]
     fn a_filter_that_was_replaced_takes_nothing_away_and_says_that_it_is_gone() {
         let in_own_network = || {
             unshare(CloneFlags::CLONE_NEWNET).expect("run as root");
-            let balancer = crate::balance::Balancer::start(balanced()).expect("programs");
-            let probes = [(); 2].map(|()| Probe::load(&balancer).expect("a program"));
-            let programs = probes.each_ref().map(|p| p.skel.progs.bw_probe.as_fd());
+            let kind = libbpf_sys::BPF_PROG_TYPE_SCHED_CLS;
+            let programs = [(); 2].map(|()| smallest(kind, 0, 0).expect("a program"));
             let lo = Interface::find("lo").expect("every network has it");
-            let filter = |i: usize| lo.filter(programs[i], Tc::Egress).expect("a filter");
+            let filter = |i: usize| {
+                lo.filter(programs[i].as_fd(), Tc::Egress)
+                    .expect("a filter")
+            };
 
             let replaced = filter(0);
             assert_eq!(replaced.ifindex(), Some(1));

@@ -12,8 +12,8 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use super::{done, made};
 use crate::Error;
+use crate::object::{done, made};
 
 /// Where bpffs is mounted.
 pub const BPFFS: &str = "/sys/fs/bpf";

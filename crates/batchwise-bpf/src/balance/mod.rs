@@ -10,6 +10,7 @@ mod choices;
 mod macs;
 mod outcome;
 mod pins;
+pub mod probe;
 mod ring;
 mod service;
 mod start;

@@ -20,7 +20,7 @@ use crate::flows::events::hash_keys;
 use crate::object::{holder, rodata};
 use crate::plain::{Plain, read};
 use crate::queue_skel::{QueueSkel, QueueSkelBuilder};
-use crate::sense::monotonic_ns;
+use crate::time::monotonic_ns;
 
 /// A queue, and what is before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use super::Balancer;
 use crate::Error;
 use crate::attach::interface::{Attachment, Interface, Tc};
-use crate::balance::Balancer;
 use crate::object::holder;
 use crate::probe_skel::{ProbeSkel, ProbeSkelBuilder};
 

@@ -1,7 +1,11 @@
 //! The sensor: loads and attaches the programs that count what TCP sockets do, and reads what they count.
 
+mod counting;
+mod prices;
+mod tails;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,9 +18,7 @@ use libbpf_rs::{Link, RingBuffer};
 
 use super::config::Config;
 use super::extension::{Extension, Loaded};
-use super::prices::Bench;
 use super::record::{Dump, parse_closed};
-use super::tails::Before;
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::{netns, walk};
@@ -24,6 +26,9 @@ use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
 use crate::object::{holder, ring, rodata, skipped_runs};
 use crate::plain::read;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
+use crate::time::require_initial_time_ns;
+use prices::Bench;
+use tails::Before;
 
 /// The attached programs.
 pub struct Sensor {
@@ -69,7 +74,7 @@ impl Sensor {
         config: &Config,
         extension: &E,
     ) -> Result<(Self, E::Attached), Error> {
-        of_the_machines_time()?;
+        require_initial_time_ns()?;
         let machine = Machine::look();
         features::require(
             &machine,
@@ -342,19 +347,4 @@ fn load_for(
     // some kernels load fentry programs and cannot attach them
     drop(hook.attach(&skel)?);
     Ok(skel)
-}
-
-/// The programs' clock is the machine's (bpf_ktime_get_ns), whatever this process's is.
-fn of_the_machines_time() -> Result<(), Error> {
-    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-    let of_clock = offsets
-        .lines()
-        .find_map(|line| line.strip_prefix("monotonic"));
-    let is_own = of_clock.is_some_and(|rest| rest.split_whitespace().any(|part| part != "0"));
-    match is_own {
-        false => Ok(()),
-        true => Err(Error::Refused(
-            "this time namespace has a clock of its own: run in the machine's (nsenter --time=/proc/1/ns/time)".to_owned(),
-        )),
-    }
 }
