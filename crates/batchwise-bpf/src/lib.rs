@@ -58,22 +58,27 @@ macro_rules! skeletons {
             dead_code
         )]
         mod $module {
-            include!(concat!(env!("OUT_DIR"), "/", $file));
+            include!(concat!(env!("OUT_DIR"), "/", $file, ".skel.rs"));
+
+            #[allow(unused_imports)]
+            mod plain {
+                include!(concat!(env!("OUT_DIR"), "/", $file, ".plain.rs"));
+            }
         }
     )*};
 }
 
 skeletons! {
-    sense_skel: "sense.skel.rs",
-    passive_skel: "passive.skel.rs",
-    flows_skel: "flows.skel.rs",
-    balance_skel: "balance.skel.rs",
-    decap_skel: "decap.skel.rs",
-    probe_skel: "probe.skel.rs",
-    window_skel: "window.skel.rs",
-    profile_skel: "profile.skel.rs",
-    traffic_skel: "traffic.skel.rs",
-    mark_skel: "mark.skel.rs",
-    admit_skel: "admit.skel.rs",
-    queue_skel: "queue.skel.rs"
+    sense_skel: "sense",
+    passive_skel: "passive",
+    flows_skel: "flows",
+    balance_skel: "balance",
+    decap_skel: "decap",
+    probe_skel: "probe",
+    window_skel: "window",
+    profile_skel: "profile",
+    traffic_skel: "traffic",
+    mark_skel: "mark",
+    admit_skel: "admit",
+    queue_skel: "queue"
 }

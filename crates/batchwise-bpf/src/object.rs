@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapMut, OpenObject, RingBuffer, RingBufferBuilder};
 
 use crate::Error;
@@ -14,6 +15,22 @@ use crate::plain::{Plain, read};
 /// one that is never freed: a few bytes for each load.
 pub fn holder() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+type Opened<B> = <B as SkelBuilder<'static>>::Output;
+type Loaded<B> = <Opened<B> as OpenSkel<'static>>::Output;
+
+/// Opens an object, has `configure` set what is set before loading, and loads it.
+pub(crate) fn load<B>(
+    configure: impl FnOnce(&mut Opened<B>) -> Result<(), Error>,
+) -> Result<Loaded<B>, Error>
+where
+    B: SkelBuilder<'static> + Default,
+{
+    let open = B::default().open(holder());
+    let mut open = open.map_err(Error::bpf("opening the BPF object"))?;
+    configure(&mut open)?;
+    open.load().map_err(Error::bpf("loading the BPF programs"))
 }
 
 /// What a call of libbpf gave, which says errors as negative numbers.

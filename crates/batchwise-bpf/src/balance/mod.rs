@@ -28,7 +28,7 @@ use crate::balance_skel::{BalanceSkel, types, types::bw_bound};
 use crate::flows::Counters;
 use crate::flows::events::Events;
 use crate::object::percpu;
-use crate::plain::{Plain, bytes, read};
+use crate::plain::{bytes, read};
 
 pub use crate::attach::pins::{BPFFS, mount_bpffs};
 pub use batchwise_core::balance::SLOTS;
@@ -135,8 +135,6 @@ pub enum Change {
     /// It is another than before, and the program cannot be attached to it.
     Refused(Error),
 }
-
-impl Plain for types::bw_census {}
 
 impl Balancer {
     /// Starts afresh, or takes over what is pinned under the name: services, backends, rings and

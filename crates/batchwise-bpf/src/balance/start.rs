@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle};
 
 use super::{Balancer, FlowCounts, INTERFACES, Options, macs, pins};
@@ -13,7 +12,7 @@ use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, type
 use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
 use crate::flows;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::{holder, rodata};
+use crate::object::{self, rodata};
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
 const LEAST_YOUNG: u32 = 1024;
@@ -132,16 +131,15 @@ fn load(
     folder: Option<&Path>,
     frags: bool,
 ) -> Result<BalanceSkel<'static>, Error> {
-    let mut open = BalanceSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-    configure(&mut open, options, frags)?;
-    size(&mut open, options).map_err(Error::bpf("sizing the tables"))?;
-    if let Some(folder) = folder {
-        pin(&mut open, folder).map_err(Error::bpf("pinning the maps"))?;
-    }
-    open.progs.bw_sweep.set_autoload(options.measure.is_some());
-    open.load().map_err(Error::bpf("loading the BPF programs"))
+    object::load::<BalanceSkelBuilder>(|open| {
+        configure(open, options, frags)?;
+        size(open, options).map_err(Error::bpf("sizing the tables"))?;
+        if let Some(folder) = folder {
+            pin(open, folder).map_err(Error::bpf("pinning the maps"))?;
+        }
+        open.progs.bw_sweep.set_autoload(options.measure.is_some());
+        Ok(())
+    })
 }
 
 fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options, frags: bool) -> Result<(), Error> {

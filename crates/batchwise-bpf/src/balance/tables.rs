@@ -5,11 +5,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::{BACKENDS, BATCH, Backend, Balancer, SERVICES, Service, ServiceKey, service};
 use crate::Error;
 use crate::balance_skel::types;
-use crate::plain::{Plain, bytes, read};
-
-impl Plain for types::bw_vip_key {}
-impl Plain for types::bw_vip {}
-impl Plain for types::bw_backend {}
+use crate::plain::{bytes, read};
 
 impl Balancer {
     /// The services.

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
 use nix::libc;
 
@@ -18,8 +17,8 @@ use crate::Error;
 use crate::attach::cgroup::Cgroup;
 use crate::attach::clock::{best_clock, open_clock};
 use crate::features::{self, CLOCK_REMEDY, Machine, Subcommand};
-use crate::object::{holder, ring, rodata};
-use crate::plain::{Plain, read};
+use crate::object::{self, ring, rodata};
+use crate::plain::read;
 use crate::profile_skel::{ProfileSkel, ProfileSkelBuilder, types};
 
 /// What to sample.
@@ -211,19 +210,18 @@ impl Sampler {
 
 fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
     features::require(&Machine::look(), Subcommand::Profile)?;
-    let mut open = ProfileSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-    let resized = open.maps.samples.set_max_entries(room(cpus));
-    resized.map_err(Error::bpf("sizing the ring buffer"))?;
-    let data = rodata(open.maps.rodata_data.as_deref_mut())?;
-    data.only_pids = config.only_pids;
-    data.user_stacks = config.user_stacks;
-    if let Some(dir) = &config.cgroup {
-        let cgroup = Cgroup::open(dir)?;
-        (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
-    }
-    open.load().map_err(Error::bpf("loading the BPF programs"))
+    object::load::<ProfileSkelBuilder>(|open| {
+        let resized = open.maps.samples.set_max_entries(room(cpus));
+        resized.map_err(Error::bpf("sizing the ring buffer"))?;
+        let data = rodata(open.maps.rodata_data.as_deref_mut())?;
+        data.only_pids = config.only_pids;
+        data.user_stacks = config.user_stacks;
+        if let Some(dir) = &config.cgroup {
+            let cgroup = Cgroup::open(dir)?;
+            (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
+        }
+        Ok(())
+    })
 }
 
 fn room(cpus: u32) -> u32 {
@@ -298,8 +296,6 @@ impl Sample {
         }
     }
 }
-
-impl Plain for types::bw_sample {}
 
 #[cfg(test)]
 mod tests {

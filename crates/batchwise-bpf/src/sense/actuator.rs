@@ -20,7 +20,7 @@ use crate::Error;
 use crate::attach::{netns, walk};
 use crate::features::Subcommand;
 use crate::object::done;
-use crate::plain::{Plain, bytes, octets, read};
+use crate::plain::{bytes, octets, read};
 use crate::sense_skel::{OpenSenseSkel, types};
 
 /// Services that can be switched at a time.
@@ -284,6 +284,3 @@ impl Release {
         Ok(back)
     }
 }
-
-impl Plain for types::bw_service {}
-impl Plain for types::bw_control {}

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::plain::{Plain, read};
+use crate::plain::read;
 use crate::sense_skel::types;
 
 /// A socket, and what it is to have.
@@ -117,5 +117,3 @@ impl Clocks {
         self.0.iter().filter_map(time).sum()
     }
 }
-
-impl Plain for types::bw_owner {}

@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::{fs::File, io};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
 
 use nix::libc;
@@ -16,8 +15,8 @@ use crate::Error;
 use crate::attach::cgroup::Cgroup;
 use crate::attach::walk;
 use crate::features::{self, Machine, Subcommand};
-use crate::object::holder;
-use crate::plain::{Plain, bytes, read};
+use crate::object::load;
+use crate::plain::{bytes, read};
 use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 
 /// Applications at a time.
@@ -93,11 +92,7 @@ impl Window {
         features::require(&Machine::look(), Subcommand::Window)?;
         let namespace = std::fs::metadata("/proc/self/ns/pid");
         let namespace = namespace.map_err(Error::io("looking at our PID namespace"))?;
-        let mut skel = WindowSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?
-            .load()
-            .map_err(Error::bpf("loading the BPF programs"))?;
+        let mut skel = load::<WindowSkelBuilder>(|_| Ok(()))?;
         if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
             bss.agent = std::process::id();
             // the kernel's dev_t has 20 bits for the minor number (MKDEV, linux/kdev_t.h)
@@ -211,5 +206,3 @@ impl Window {
         }
     }
 }
-
-impl Plain for types::bw_wish {}

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use batchwise_core::sense::connection::{Connection, Reading};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, RingBuffer};
 
 use super::config::Config;
@@ -23,7 +22,7 @@ use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::{netns, walk};
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
-use crate::object::{holder, ring, rodata, skipped_runs};
+use crate::object::{self, ring, rodata, skipped_runs};
 use crate::plain::read;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 use crate::time::require_initial_time_ns;
@@ -301,49 +300,45 @@ fn load_for(
     machine: &Machine,
     bench: Option<u16>,
 ) -> Result<SenseSkel<'static>, Error> {
-    let mut open = SenseSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-
-    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-    let most = ro.ports.len() - 1; // the last is the bench's
-    if config.ports.len() > most {
-        let given = config.ports.len();
-        return Err(Error::Refused(format!(
-            "{given} ports given, at most {most} can be watched at once"
-        )));
-    }
-    let ports = config.ports.iter().chain(&bench);
-    for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
-        *slot = *port;
-    }
-    ro.n_ports = ports.count() as u32;
-    ro.bench_port = bench.unwrap_or(0);
-    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
-        bss.paused = 1;
-        bss.others = 1; // until that is known
-        bss.brief = u32::from(config.brief);
-    }
-    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-    ro.units |= config.units.counted;
-    ro.advertised_units = config.units.advertised;
-    ro.tailing = config.tails;
-    ro.late_send = hook == SendHook::Ended;
-    ro.late_callbacks = machine.has(LATE_CALLBACKS);
-    if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
-        ro.cgroup_id = c.id;
-        ro.cgroup_level = c.level;
-    }
-    let progs = &mut open.progs;
-    progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
-    progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
-    progs.bw_send_late.set_autoload(hook == SendHook::Ended);
-    progs.bw_dump.set_autoload(storage);
-    progs.bw_dump_files.set_autoload(!storage);
-    extension.configure(&mut open);
-    let skel = open
-        .load()
-        .map_err(Error::bpf("loading the BPF programs"))?;
+    let skel = object::load::<SenseSkelBuilder>(|open| {
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        let most = ro.ports.len() - 1; // the last is the bench's
+        if config.ports.len() > most {
+            let given = config.ports.len();
+            return Err(Error::Refused(format!(
+                "{given} ports given, at most {most} can be watched at once"
+            )));
+        }
+        let ports = config.ports.iter().chain(&bench);
+        for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
+            *slot = *port;
+        }
+        ro.n_ports = ports.count() as u32;
+        ro.bench_port = bench.unwrap_or(0);
+        if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+            bss.paused = 1;
+            bss.others = 1; // until that is known
+            bss.brief = u32::from(config.brief);
+        }
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        ro.units |= config.units.counted;
+        ro.advertised_units = config.units.advertised;
+        ro.tailing = config.tails;
+        ro.late_send = hook == SendHook::Ended;
+        ro.late_callbacks = machine.has(LATE_CALLBACKS);
+        if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
+            ro.cgroup_id = c.id;
+            ro.cgroup_level = c.level;
+        }
+        let progs = &mut open.progs;
+        progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
+        progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
+        progs.bw_send_late.set_autoload(hook == SendHook::Ended);
+        progs.bw_dump.set_autoload(storage);
+        progs.bw_dump_files.set_autoload(!storage);
+        extension.configure(open);
+        Ok(())
+    })?;
     // some kernels load fentry programs and cannot attach them
     drop(hook.attach(&skel)?);
     Ok(skel)

@@ -11,7 +11,7 @@ use libbpf_rs::MapCore as _;
 use super::Sensor;
 use crate::Error;
 use crate::object::percpu;
-use crate::plain::{Plain, read};
+use crate::plain::read;
 use crate::sense_skel::types;
 
 /// So many services have histograms.
@@ -75,5 +75,3 @@ impl Sensor {
         })
     }
 }
-
-impl Plain for types::bw_hist {}
