@@ -1,8 +1,11 @@
-//! The subcommands that depend on the kernel.
+//! The subcommands that depend on the kernel, and how kernels are numbered.
 
 use std::fmt;
 
 use serde::Serialize;
+
+/// Major and minor number of a Linux kernel.
+pub type Version = (u32, u32);
 
 /// A subcommand that depends on the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -21,8 +21,6 @@ pub(crate) fn require_initial_time_ns() -> Result<(), Error> {
     let is_own = of_clock.is_some_and(|rest| rest.split_whitespace().any(|part| part != "0"));
     match is_own {
         false => Ok(()),
-        true => Err(Error::Refused(
-            "this time namespace has a clock of its own: run in the machine's (nsenter --time=/proc/1/ns/time)".to_owned(),
-        )),
+        true => Err(Error::OtherTimeNamespace),
     }
 }

@@ -30,7 +30,8 @@ use crate::flows::events::Events;
 use crate::object::percpu;
 use crate::plain::{bytes, read};
 
-pub use crate::attach::pins::{BPFFS, mount_bpffs};
+pub use crate::attach::pins::mount_bpffs;
+pub use crate::error::BPFFS;
 pub use batchwise_core::balance::SLOTS;
 pub use outcome::{Outcomes, Tally};
 pub use ring::Ring;

@@ -21,9 +21,11 @@ const FIRST_CHOICES: Duration = Duration::from_secs(5);
 
 pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     if options.interfaces.len() > INTERFACES {
-        return Err(Error::Refused(format!(
-            "packets can arrive at {INTERFACES} interfaces at most: give fewer"
-        )));
+        return Err(Error::TooMany {
+            what: "interfaces can be balanced on",
+            given: options.interfaces.len(),
+            most: INTERFACES,
+        });
     }
     let machine = Machine::look();
     features::require(&machine, Subcommand::Balance)?;
@@ -40,12 +42,8 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     let taken_over = pins::exist(&options.name);
     let folder = pins::make_folder(&options.name)?;
     if let Some(network) = pins::foreign(&folder)?.filter(|_| options.attach) {
-        let (name, network) = (&options.name, network.display());
-        return Err(Error::Refused(format!(
-            "the load balancer {name:?} runs already, at interfaces of another network namespace \
-             ({network}, of those `lsns -t net` lists): give this one another `name`, or end that one \
-             with `batchwise balance remove --name {name}` (its connections are then forgotten)"
-        )));
+        let name = options.name.clone();
+        return Err(Error::RunsElsewhere { name, network });
     }
     pins::claim(&folder)?;
     let begun = begin(options, Some(&folder), taken_over, frags);
@@ -104,15 +102,12 @@ fn check_flows(options: &Options, folder: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let what = format!("flows = {has}, not {}", options.flows);
-    Err(pinned_otherwise(options, &what))
+    Err(pinned_otherwise(options, what))
 }
 
-fn pinned_otherwise(options: &Options, what: &str) -> Error {
-    let name = &options.name;
-    Error::Refused(format!(
-        "the load balancer {name:?} that runs already has {what}: keep to it, or end it with \
-         `batchwise balance remove --name {name}` (its connections are then forgotten)"
-    ))
+fn pinned_otherwise(options: &Options, what: String) -> Error {
+    let name = options.name.clone();
+    Error::PinnedOtherwise { name, what }
 }
 
 /// libbpf does not use a pinned map that is not like the one it would make.
@@ -120,7 +115,7 @@ fn other_version(options: &Options, error: Error) -> Error {
     match error {
         Error::Bpf { cause, .. } if cause.kind() == libbpf_rs::ErrorKind::InvalidInput => {
             let what = format!("tables of another version of batchwise ({cause})");
-            pinned_otherwise(options, &what)
+            pinned_otherwise(options, what)
         }
         other => other,
     }

@@ -207,13 +207,8 @@ impl Admitter {
     pub fn load_own(bottleneck: &Bottleneck, leave: Leave) -> Result<Self, Error> {
         let machine = Machine::look();
         features::require(&machine, Subcommand::Burst)?;
-        if !machine.has(OWN_QUEUE) {
-            return Err(Error::Refused(
-                "the kernel takes no queue in BPF: use Linux 6.16 or newer, built with CONFIG_NET_SCH_BPF=y, or leave \
-                 --own-queue out"
-                    .into(),
-            ));
-        }
+        let otherwise = "built with CONFIG_NET_SCH_BPF=y, or leave --own-queue out";
+        features::require_name(&machine, Subcommand::Burst, OWN_QUEUE, otherwise)?;
         let rules = Rules::new(bottleneck.limit, bottleneck.rate);
         let kind = format!("{OWN_KIND}{:08x}", hash_keys()[0] as u32);
         let skel = load::<QueueSkelBuilder>(|open| {

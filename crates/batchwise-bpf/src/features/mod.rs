@@ -10,9 +10,8 @@ use batchwise_core::profile::report::Clock;
 use serde::Serialize;
 
 use crate::Error;
-use crate::attach::cgroup;
-use crate::attach::pins::BPFFS;
-pub use crate::subcommand::Subcommand;
+use crate::error::{BPFFS, MOUNT_CGROUP2};
+pub use crate::subcommand::{Subcommand, Version};
 pub use capability::Capability;
 pub use machine::{LIMIT, Machine, Program, in_machines_pids};
 pub use table::{FEATURES, SendHook};
@@ -24,9 +23,6 @@ pub(crate) const XDP_FRAGS: u32 = 1 << 5;
 /// What the kernel's type information may have: what it is in a word, and its name. An iterator has
 /// that of the kernel's function.
 pub type Name = (&'static str, &'static str);
-
-/// Major and minor number of a Linux kernel.
-pub type Version = (u32, u32);
 
 impl Subcommand {
     /// The oldest kernel that has all that it cannot run without; a stand-in will do.
@@ -205,7 +201,7 @@ impl Feature {
             Probe::StorageIterator => self.storage_iterator(machine),
             Probe::Cgroup2 => match &machine.cgroup2 {
                 Some(path) => Finding::ok(path.display().to_string()),
-                None => Finding::missing("not mounted", cgroup::REMEDY),
+                None => Finding::missing("not mounted", MOUNT_CGROUP2),
             },
             Probe::Bpffs if machine.bpffs => Finding::ok(BPFFS),
             Probe::Bpffs if machine.may_mount() => {
@@ -220,6 +216,21 @@ impl Feature {
             Probe::Symbols => symbols(machine),
             Probe::Setting { name, .. } => Finding::ok(setting(machine, name)),
         }
+    }
+
+    /// What a loader says where it is missing.
+    fn require(&self, machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
+        let finding = self.look(machine, subcommand);
+        if finding.status != Status::Missing {
+            return Ok(());
+        }
+        Err(Error::MissingFeature {
+            subcommand,
+            feature: self.name,
+            since: self.since,
+            found: finding.found,
+            remedy: finding.remedy.unwrap_or_default(),
+        })
     }
 
     fn presence(&self, machine: &Machine, (kind, name): Name) -> Finding {
@@ -434,15 +445,25 @@ pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
             (Probe::InBtf(..) | Probe::Send, Ok(_)) => {}
             _ => continue,
         }
-        let finding = feature.look(machine, subcommand);
-        if finding.status == Status::Missing {
-            let (found, remedy) = (finding.found, finding.remedy.unwrap_or_default());
-            return Err(Error::Refused(format!(
-                "`batchwise {subcommand}` needs what the kernel has not ({found}): {remedy}"
-            )));
-        }
+        feature.require(machine, subcommand)?;
     }
     Ok(())
+}
+
+/// The same of a name that only an option needs. `or` says more of where it is, and what else there is to do.
+pub(crate) fn require_name(
+    machine: &Machine,
+    subcommand: Subcommand,
+    name: Name,
+    or: &str,
+) -> Result<(), Error> {
+    let has_name = |f: &&Feature| matches!(f.probe, Probe::InBtf(probed) if probed == name);
+    let required = FEATURES.iter().find(has_name);
+    let mut required = required.map_or(Ok(()), |f| f.require(machine, subcommand));
+    if let Err(Error::MissingFeature { remedy, .. }) = &mut required {
+        *remedy += &format!(", {or}");
+    }
+    required
 }
 
 #[cfg(test)]

@@ -217,7 +217,10 @@ fn load_then(
 }
 
 fn bad_then(path: &Path, why: &str) -> Error {
-    Error::Refused(format!("cannot go on with {}: {why}", path.display()))
+    Error::BadThen {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
 }
 
 pub(crate) fn load(

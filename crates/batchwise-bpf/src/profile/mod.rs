@@ -83,10 +83,8 @@ impl Sampler {
     /// When the kernel does not allow it, or a CPU or cgroup is not there.
     pub fn load(config: &Config) -> Result<Self, Error> {
         let online = online_cpus()?;
-        if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(cpu)) {
-            return Err(Error::Refused(format!(
-                "CPU {cpu} is not online: those that are: {online:?}"
-            )));
+        if let Some(&cpu) = config.cpus.iter().find(|cpu| !online.contains(cpu)) {
+            return Err(Error::NoCpu { cpu, online });
         }
         let cpus = match config.cpus.is_empty() {
             true => online,
@@ -94,9 +92,9 @@ impl Sampler {
         };
         let skel = load(config, cpus.len() as u32)?;
         let (clock, speed) = best_clock().map_err(|error| match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => {
-                Error::Refused(format!("not allowed to sample CPUs: {CLOCK_REMEDY}"))
-            }
+            Some(libc::EACCES | libc::EPERM) => Error::NoSampling {
+                remedy: CLOCK_REMEDY,
+            },
             _ => Error::io("opening a CPU's clock")(error),
         })?;
         let samples = Arc::default();

@@ -287,7 +287,8 @@ pub(crate) fn load(
             Err(e) => refused = Some(e),
         }
     }
-    Err(refused.unwrap_or_else(|| Error::Refused("no hook for what is sent".to_owned())))
+    // what is required was there: a hook, or no BTF that could tell of one
+    Err(refused.unwrap_or(Error::NoBtf))
 }
 
 /// With this hook, which can be attached. `storage`: the kernel takes the iterator of members.
@@ -304,10 +305,11 @@ fn load_for(
         let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
         let most = ro.ports.len() - 1; // the last is the bench's
         if config.ports.len() > most {
-            let given = config.ports.len();
-            return Err(Error::Refused(format!(
-                "{given} ports given, at most {most} can be watched at once"
-            )));
+            return Err(Error::TooMany {
+                what: "ports can be watched",
+                given: config.ports.len(),
+                most,
+            });
         }
         let ports = config.ports.iter().chain(&bench);
         for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
