@@ -20,13 +20,14 @@ use crate::plain::{bytes, read};
 use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 
 /// Applications at a time.
-pub const MOST_APPS: u32 = 1024;
+pub const MOST_APPS: u32 = types::bw_window_bound::BW_WINDOW_APPS.0;
 
 /// Ports of applications that do not ask themselves.
-pub const MOST_GATES: usize = 16;
+pub const MOST_GATES: usize = types::bw_window_bound::BW_WINDOW_GATES.0 as usize;
 
-/// As in `window_intf.h`: of the agent's setsockopt() on a socket that it registers.
-const LEVEL: i32 = 0x6277;
+/// Of the agent's setsockopt() on a socket that it registers.
+const LEVEL: i32 = types::bw_window_bound::BW_WINDOW_LEVEL.0 as i32;
+/// Any: the programs go by the level.
 const OPTION: i32 = 1;
 
 /// The programs, attached to a cgroup and all below it; detached when dropped.
