@@ -36,16 +36,16 @@ pub struct Sensor {
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
-    pub(super) doorbell: RingBuffer<'static>,
+    doorbell: RingBuffer<'static>,
     /// Until when the last peer that rang counts, ns, CLOCK_MONOTONIC; 0: nobody rang.
-    pub(super) calls: Arc<Mutex<u64>>,
-    pub(super) send: SendHook,
-    pub(super) bench: Option<Bench>,
-    pub(super) before: Before,
+    calls: Arc<Mutex<u64>>,
+    send: SendHook,
+    bench: Option<Bench>,
+    before: Before,
     /// What sees connections begin and end is attached while nothing is counted, too.
-    pub(super) state_stays: bool,
+    state_stays: bool,
     /// The programs that are attached while events are counted.
-    pub(super) counting: Vec<Link>,
+    counting: Vec<Link>,
     /// They find the connections that are already there.
     walks: Vec<Link>,
     cgroup: Option<Cgroup>,
@@ -57,7 +57,7 @@ pub struct Sensor {
     _links: Vec<Link>,
 }
 
-pub(super) const STATE: &str = "attaching to inet_sock_set_state";
+const STATE: &str = "attaching to inet_sock_set_state";
 
 /// How often a dump is repeated for records that were being written while they were read.
 const DUMP_TRIES: usize = 4;
@@ -265,7 +265,7 @@ impl Sensor {
     }
 
     /// What the programs and we share, at this moment.
-    pub(super) fn shared<T: Default>(&self, get: impl FnOnce(&types::bss) -> T) -> T {
+    fn shared<T: Default>(&self, get: impl FnOnce(&types::bss) -> T) -> T {
         let data = self.skel.maps.bss_data.as_deref();
         data.map(get).unwrap_or_default()
     }
