@@ -2,9 +2,16 @@
 //! `batchwise-core`; they decide nothing.
 //!
 //! A folder a system: its program (`.bpf.c`), the structs that it shares with this side (`*_intf.h`, their
-//! only definition: the types in the generated skeletons come from it) and its loader. Several systems use
-//! `attach/` (where programs are attached), `flows/` (the table of measured flows; `passive` has its shared
-//! structs from there) and `lib/` (helper-free C, which tests also compile for the host).
+//! only definition: the types in the generated skeletons come from it) and its loader. What several systems
+//! use, from the ground up, each standing only on those before it:
+//!
+//! - `lib/`: helper-free C, and the types that it uses, which tests also compile for the host
+//! - `object`: opening, configuring and loading an object, on `plain` (structs as bytes) and `error`
+//! - `attach/`: where programs are attached
+//! - `features/`: the table of what a kernel must have, and how that is looked for
+//! - `flows/`: the table of measured flows; `passive` has its shared structs from there
+//!
+//! On top of all systems stands `verify`, which loads every program for the doctor. A test holds all of this.
 //!
 //! What is attached belongs to file descriptors of this process: when the process ends, however it ends,
 //! the kernel detaches it. Only `balance` may pin what it has.
@@ -19,11 +26,12 @@ mod flows;
 mod object;
 pub mod passive;
 mod plain;
-pub mod probe;
 pub mod profile;
-pub mod programs;
 pub mod sense;
+mod subcommand;
+mod time;
 pub mod traffic;
+pub mod verify;
 pub mod window;
 
 pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
@@ -36,8 +44,9 @@ pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
     Actuator, Advertiser, Clocks, Config, Exchange, Extension, GuardFds, Hints, MOST_SERVICES,
-    Owners, Ping, Release, Sensor, Socket, Tuning, Units, monotonic_ns,
+    Owners, Ping, Release, Sensor, Socket, Tuning, Units,
 };
+pub use time::monotonic_ns;
 
 /// A module for each skeleton that the build script makes.
 macro_rules! skeletons {
@@ -49,22 +58,27 @@ macro_rules! skeletons {
             dead_code
         )]
         mod $module {
-            include!(concat!(env!("OUT_DIR"), "/", $file));
+            include!(concat!(env!("OUT_DIR"), "/", $file, ".skel.rs"));
+
+            #[allow(unused_imports)]
+            mod plain {
+                include!(concat!(env!("OUT_DIR"), "/", $file, ".plain.rs"));
+            }
         }
     )*};
 }
 
 skeletons! {
-    sense_skel: "sense.skel.rs",
-    passive_skel: "passive.skel.rs",
-    flows_skel: "flows.skel.rs",
-    balance_skel: "balance.skel.rs",
-    decap_skel: "decap.skel.rs",
-    probe_skel: "probe.skel.rs",
-    window_skel: "window.skel.rs",
-    profile_skel: "profile.skel.rs",
-    traffic_skel: "traffic.skel.rs",
-    mark_skel: "mark.skel.rs",
-    admit_skel: "admit.skel.rs",
-    queue_skel: "queue.skel.rs"
+    sense_skel: "sense",
+    passive_skel: "passive",
+    flows_skel: "flows",
+    balance_skel: "balance",
+    decap_skel: "decap",
+    probe_skel: "probe",
+    window_skel: "window",
+    profile_skel: "profile",
+    traffic_skel: "traffic",
+    mark_skel: "mark",
+    admit_skel: "admit",
+    queue_skel: "queue"
 }

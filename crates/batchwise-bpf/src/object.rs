@@ -2,9 +2,10 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapMut, OpenObject, RingBuffer, RingBufferBuilder};
 
 use crate::Error;
@@ -14,6 +15,69 @@ use crate::plain::{Plain, read};
 /// one that is never freed: a few bytes for each load.
 pub fn holder() -> &'static mut MaybeUninit<OpenObject> {
     Box::leak(Box::new(MaybeUninit::uninit()))
+}
+
+type Opened<B> = <B as SkelBuilder<'static>>::Output;
+type Loaded<B> = <Opened<B> as OpenSkel<'static>>::Output;
+
+/// Opens an object, has `configure` set what is set before loading, and loads it.
+pub(crate) fn load<B>(
+    configure: impl FnOnce(&mut Opened<B>) -> Result<(), Error>,
+) -> Result<Loaded<B>, Error>
+where
+    B: SkelBuilder<'static> + Default,
+{
+    let open = B::default().open(holder());
+    let mut open = open.map_err(Error::bpf("opening the BPF object"))?;
+    configure(&mut open)?;
+    open.load().map_err(Error::bpf("loading the BPF programs"))
+}
+
+/// What a call of libbpf gave, which says errors as negative numbers.
+pub(crate) fn done(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    Ok(result)
+}
+
+/// The descriptor that a call of libbpf has just made.
+pub(crate) fn made(result: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the caller says that it is new, so nobody else has it.
+    done(result).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The smallest program of its kind: it returns 0. By hand, since libbpf writes of a program that is refused.
+pub(crate) fn smallest(
+    kind: libbpf_sys::bpf_prog_type,
+    attached: libbpf_sys::bpf_attach_type,
+    attach_btf_id: u32,
+) -> io::Result<OwnedFd> {
+    let ins = |code: u32| libbpf_sys::bpf_insn {
+        code: code as u8,
+        ..Default::default()
+    };
+    let returns_0 = [
+        ins(libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K),
+        ins(libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT),
+    ];
+    let mut options = libbpf_sys::bpf_prog_load_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: attached,
+        attach_btf_id,
+        ..Default::default()
+    };
+    // SAFETY: what is pointed to lives until the call ends, and is as long as it says.
+    made(unsafe {
+        libbpf_sys::bpf_prog_load(
+            kind,
+            c"bw_smallest".as_ptr(),
+            c"Dual BSD/GPL".as_ptr(),
+            returns_0.as_ptr(),
+            returns_0.len() as _,
+            &raw mut options,
+        )
+    })
 }
 
 /// What each CPU has at an index of a map; `doing` says what for, should the kernel not let us.

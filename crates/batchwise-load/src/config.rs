@@ -5,56 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::{ArgAction, Parser, ValueEnum};
-use serde::Serialize;
+use clap::{ArgAction, Parser};
 
 use crate::random_seed;
+use crate::rate::{Arrivals, Phase, Rate};
 use crate::units::{on_off, parse_addr, parse_duration, parse_phase, parse_rate};
 
 /// The longest measurement.
 const LONGEST: Duration = Duration::from_secs(7 * 86400);
-
-/// Requests a second, climbing linearly over the measured time when the ends differ.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    /// At the start; also during the warm-up.
-    pub from: f64,
-    /// At the end.
-    pub to: f64,
-}
-
-impl Rate {
-    /// The same rate all the time.
-    pub fn constant(per_second: f64) -> Self {
-        Self {
-            from: per_second,
-            to: per_second,
-        }
-    }
-}
-
-/// How requests are spaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// Exponential gaps: independent users
-    Poisson,
-    /// Equal gaps
-    Constant,
-}
-
-/// A part of a run with its own load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Phase {
-    /// How long it lasts.
-    pub duration: Duration,
-    /// Requests a second.
-    pub rate: Rate,
-    /// Bytes in a value.
-    pub value_size: usize,
-    /// Share of GETs, 0 to 1; that of the configuration if `None`.
-    pub get_ratio: Option<f64>,
-}
 
 /// A load of SETs and GETs.
 #[derive(Clone, Debug, Parser)]

@@ -1,6 +1,7 @@
 //! A load that changes under way: where each of its phases lies in a run.
 
-use crate::config::{Config, Rate};
+use crate::config::Config;
+use crate::rate::Rate;
 
 /// A phase of a run, placed in time.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,15 +5,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rand_distr::Exp1;
 
-use crate::config::{Arrivals, Config, Rate};
+use crate::config::Config;
 use crate::payload::Request;
 use crate::phase::Stretch;
-
-/// A seed for a run that need not repeat another one.
-pub fn random_seed() -> u64 {
-    // 53 bits: JSON readers that know only floating-point numbers give it back unchanged.
-    rand::random::<u64>() >> 11
-}
+use crate::rate::{Arrivals, Rate};
 
 /// The arrival times, one after another, ns since the start of the run.
 pub(crate) struct Schedule<'a> {

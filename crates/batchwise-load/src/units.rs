@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::{Phase, Rate};
+use crate::rate::{Phase, Rate};
 
 /// Reads `HOST:PORT`.
 pub(crate) fn parse_addr(text: &str) -> Result<SocketAddr, String> {

@@ -19,6 +19,14 @@ use nix::unistd::Pid;
 use crate::cgroup::Cgroup;
 use crate::process::Process;
 
+/// Joins two links, each in a namespace.
+pub(crate) fn veth((a, a_link): (&Namespace, &str), (b, b_link): (&Namespace, &str)) -> Result<()> {
+    let b = b.name();
+    a.ip(&format!(
+        "link add {a_link} type veth peer name {b_link} netns {b}"
+    ))
+}
+
 /// A network namespace that is removed when dropped.
 #[derive(Debug)]
 pub struct Namespace {

@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 
 use anyhow::Result;
 
-use crate::host::{Host, Namespace};
+use crate::host::{Host, Namespace, veth};
 use crate::pass;
-use crate::topology::{CONGESTION_CONTROL, Ground, NetworkSettings, veth};
+use crate::topology::{CONGESTION_CONTROL, Ground, NetworkSettings};
 
 /// The address of the service: on every server's loopback, announced by none.
 pub const VIP: Ipv4Addr = Ipv4Addr::new(10, 79, 9, 1);

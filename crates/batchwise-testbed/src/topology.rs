@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 
 use crate::cgroup::{self, Cgroup};
-use crate::host::{Host, Namespace};
+use crate::host::{Host, Namespace, veth};
 use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.
@@ -223,12 +223,4 @@ fn lock(tag: &str) -> Result<UnixListener> {
         }
         Err(error) => Err(error).with_context(|| format!("claiming the name {name:?}")),
     }
-}
-
-/// Joins two links, each in a namespace.
-pub(crate) fn veth((a, a_link): (&Namespace, &str), (b, b_link): (&Namespace, &str)) -> Result<()> {
-    let b = b.name();
-    a.ip(&format!(
-        "link add {a_link} type veth peer name {b_link} netns {b}"
-    ))
 }

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
 
-use crate::host::{Host, Namespace};
-use crate::topology::{CONGESTION_CONTROL, Ground, NetworkSettings, veth};
+use crate::host::{Host, Namespace, veth};
+use crate::topology::{CONGESTION_CONTROL, Ground, NetworkSettings};
 use crate::wire::{Wire, WireSpec};
 
 /// The server's IPv4 address.

@@ -4,14 +4,25 @@ use std::io;
 use std::sync::Arc;
 
 use crate::link::Link;
-use crate::protocol::Slot;
-use crate::set::Mode;
+use crate::layout::Slot;
 use crate::timer::now;
 
 /// An agent is looked for so often, ns; …
 const LOOK: u64 = 1_000_000_000;
 /// … one that did not answer in time, so often.
 const BUSY: u64 = 2 * LOOK;
+
+/// Who rings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The agent has the kernel ring when TCP can send.
+    Agent,
+    /// There is no agent, for this reason: the kernel rings when nothing waits any more
+    /// (`TCP_NOTSENT_LOWAT`), and up to two segments more than TCP can send are handed over.
+    Fallback(String),
+    /// The socket is in no set, for this reason: a write takes what the buffer has room for.
+    Unwindowed(String),
+}
 
 pub struct Agent {
     link: Option<Arc<Link>>,

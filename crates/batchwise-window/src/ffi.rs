@@ -6,8 +6,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::agent::Mode;
 use crate::key::Key;
-use crate::set::{Mode, Set};
+use crate::set::Set;
 
 /// A set, and keys that found no room in the last answer.
 pub struct Handle {

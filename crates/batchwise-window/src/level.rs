@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::info::Info;
-use crate::protocol::Slot;
+use crate::layout::Slot;
 
 /// Bytes that TCP can send, as of an acknowledgment.
 #[derive(Clone, Copy, Debug)]

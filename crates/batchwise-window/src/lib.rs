@@ -14,6 +14,7 @@ mod driver;
 mod ffi;
 mod info;
 mod key;
+mod layout;
 mod level;
 mod link;
 mod protocol;
@@ -24,13 +25,16 @@ mod stats;
 mod stream;
 mod timer;
 
+pub use agent::Mode;
 pub use batchwise_core::window::patience;
 pub use info::{Info, not_sent_low_water, space};
 pub use key::Key;
+#[doc(hidden)]
+pub use layout::Slot;
 pub use link::{DEFAULT_SOCKET, SOCKET_VARIABLE};
 #[doc(hidden)]
 pub use protocol::*;
-pub use set::{Mode, Set};
+pub use set::Set;
 #[doc(hidden)]
 pub use slots::Slots;
 pub use stats::Stats;

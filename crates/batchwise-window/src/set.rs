@@ -13,7 +13,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::ipproto;
 use rustix::net::sockopt::socket_protocol;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Mode};
 use crate::info::{Info, low_water, not_sent_low_water};
 use crate::key::Key;
 use crate::level::Level;
@@ -21,18 +21,6 @@ use crate::link::{Link, Refusal};
 use crate::protocol::MOST_SLOTS;
 use crate::stats::Stats;
 use crate::timer::{Timer, now};
-
-/// Who rings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// The agent has the kernel ring when TCP can send.
-    Agent,
-    /// There is no agent, for this reason: the kernel rings when nothing waits any more
-    /// (`TCP_NOTSENT_LOWAT`), and up to two segments more than TCP can send are handed over.
-    Fallback(String),
-    /// The socket is in no set, for this reason: a write takes what the buffer has room for.
-    Unwindowed(String),
-}
 
 /// Sockets that wait until TCP can send. Its descriptor is readable when [`Self::ready`] has something to
 /// say: for epoll, poll, io_uring, or tokio's `AsyncFd`.

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::driver::Driver;
 use crate::key::Key;
-use crate::set::Mode;
+use crate::agent::Mode;
 
 /// Wraps a `TcpStream`: a write takes as many bytes as TCP can send at once, and waits where it can send
 /// none. What is written next is chosen when it can leave, not a buffer's length earlier.

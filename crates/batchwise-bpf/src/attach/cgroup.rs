@@ -16,14 +16,10 @@ pub(crate) struct Cgroup {
     pub level: u32,
 }
 
-/// What to do where it is not mounted.
-pub(crate) const REMEDY: &str = "mount -t cgroup2 none /sys/fs/cgroup";
-
 /// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or a folder of it where v1 is in use as well.
 pub fn mount_point() -> Result<PathBuf, Error> {
     let mounts = fs::read_to_string("/proc/mounts").map_err(Error::io("reading /proc/mounts"))?;
-    find_cgroup2(&mounts)
-        .ok_or_else(|| Error::Refused(format!("no cgroup v2 hierarchy is mounted: `{REMEDY}`")))
+    find_cgroup2(&mounts).ok_or(Error::NoCgroup2)
 }
 
 fn find_cgroup2(mounts: &str) -> Option<PathBuf> {
@@ -37,11 +33,9 @@ fn find_cgroup2(mounts: &str) -> Option<PathBuf> {
 impl Cgroup {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mount = mount_point()?;
-        let not_a_cgroup = || {
-            let (path, mount) = (path.display(), mount.display());
-            Error::Refused(format!(
-                "{path} is not a cgroup v2 directory: give one below {mount}"
-            ))
+        let not_a_cgroup = || Error::NotACgroup {
+            path: path.to_owned(),
+            mount: mount.clone(),
         };
         let real = path.canonicalize().map_err(|_| not_a_cgroup())?;
         let is_cgroup2 = statfs(&real).is_ok_and(|s| s.filesystem_type() == CGROUP2_SUPER_MAGIC);
@@ -64,14 +58,10 @@ impl Cgroup {
         let now = fs::metadata(&self.path).map(|folder| folder.ino());
         match now {
             Ok(id) if id == self.id => Ok(()),
-            now => Err(Error::Refused(format!(
-                "the cgroup {} {}: start again when its service runs",
-                self.path.display(),
-                match now {
-                    Ok(_) => "is another one than at the start",
-                    Err(_) => "is gone",
-                }
-            ))),
+            now => Err(Error::CgroupGone {
+                path: self.path.clone(),
+                replaced: now.is_ok(),
+            }),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Attaching programs to an interface: by links, which end with their descriptor, and where the kernel
 //! has none for tc, by filters, which we take away.
 
-use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,9 +10,8 @@ use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcHook, TcHookBuilder};
 use nix::errno::Errno;
 use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
 
-use super::made;
 use crate::Error;
-use crate::object::info;
+use crate::object::{info, made};
 
 /// `XDP_FLAGS_DRV_MODE`: without it the kernel would silently take generic XDP, which sees
 /// super-packets.
@@ -73,6 +71,7 @@ impl Interface {
             _ => Error::NoNativeXdp {
                 interface: self.name.clone(),
                 cause,
+                remedy: "use --attach tc, or auto, which does so by itself",
             },
         })
     }
@@ -91,10 +90,10 @@ impl Interface {
         let is_own = |p: &ProgramInfo| own == Some(p.name.as_bytes());
         match ProgInfoIter::default().find(|p| there.contains(&p.id) && is_own(p)) {
             None => self.tc(program, at),
-            Some(other) => Err(Error::Refused(format!(
-                "another agent does the same at {} (its program is number {}): end it first",
-                self.name, other.id
-            ))),
+            Some(other) => Err(Error::TcTaken {
+                interface: self.name.clone(),
+                program: other.id,
+            }),
         }
     }
 
@@ -124,7 +123,7 @@ impl Interface {
             Ok(link) => Ok(Attachment::Link(link)),
             // before Linux 6.6
             Err(e) if e.raw_os_error() == Some(Errno::EINVAL as i32) => self.filter(program, at),
-            Err(e) => Err(self.no_tc(&e)),
+            Err(e) => Err(self.no_tc(e)),
         }
     }
 
@@ -145,20 +144,20 @@ impl Interface {
             );
         }
         let attached = hook.create().and_then(|mut hook| hook.attach());
-        let hook = attached.map_err(|e| self.no_tc(&e))?;
+        let hook = attached.map_err(|e| self.no_tc(io::Error::other(e)))?;
+        let gone = || self.no_tc(io::Error::other("its filter is gone"));
         Ok(Attachment::Filter {
-            program: program_at(&hook).ok_or_else(|| self.no_tc(&"its filter is gone"))?,
+            program: program_at(&hook).ok_or_else(gone)?,
             hook,
             ifindex: self.index.cast_unsigned(),
         })
     }
 
-    fn no_tc(&self, why: &dyn Display) -> Error {
-        Error::Refused(format!(
-            "{} takes no tc program ({why}): use the privileges that `batchwise doctor` names, and a \
-             kernel with CONFIG_NET_CLS_ACT",
-            self.name
-        ))
+    fn no_tc(&self, cause: io::Error) -> Error {
+        Error::NoTc {
+            interface: self.name.clone(),
+            cause,
+        }
     }
 
     fn link(
@@ -286,19 +285,20 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
-    use crate::probe::Probe;
-    use crate::programs::balanced;
+    use crate::object::smallest;
 
     /// What stands in for tcx before Linux 6.6; the running kernel takes it, too.
     #[test]
     fn a_filter_that_was_replaced_takes_nothing_away_and_says_that_it_is_gone() {
         let in_own_network = || {
             unshare(CloneFlags::CLONE_NEWNET).expect("run as root");
-            let balancer = crate::balance::Balancer::start(balanced()).expect("programs");
-            let probes = [(); 2].map(|()| Probe::load(&balancer).expect("a program"));
-            let programs = probes.each_ref().map(|p| p.skel.progs.bw_probe.as_fd());
+            let kind = libbpf_sys::BPF_PROG_TYPE_SCHED_CLS;
+            let programs = [(); 2].map(|()| smallest(kind, 0, 0).expect("a program"));
             let lo = Interface::find("lo").expect("every network has it");
-            let filter = |i: usize| lo.filter(programs[i], Tc::Egress).expect("a filter");
+            let filter = |i: usize| {
+                lo.filter(programs[i].as_fd(), Tc::Egress)
+                    .expect("a filter")
+            };
 
             let replaced = filter(0);
             assert_eq!(replaced.ifindex(), Some(1));

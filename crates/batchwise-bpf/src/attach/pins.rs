@@ -12,13 +12,11 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use super::{done, made};
 use crate::Error;
+use crate::error::BPFFS;
+use crate::object::{done, made};
 
-/// Where bpffs is mounted.
-pub const BPFFS: &str = "/sys/fs/bpf";
-
-/// Whether it is.
+/// Whether bpffs is mounted.
 pub(crate) fn bpffs_is_mounted() -> bool {
     statfs(BPFFS).is_ok_and(|s| s.filesystem_type() == BPF_FS_MAGIC)
 }
@@ -28,20 +26,17 @@ pub fn mount_bpffs() -> Result<(), Error> {
     if bpffs_is_mounted() {
         return Ok(());
     }
-    let refused = |why: &dyn std::fmt::Display| {
-        Error::Refused(format!(
-            "no bpffs is mounted at {BPFFS}, and mounting one failed ({why}): as root, in the machine's \
-             mount namespace, run `mount -t bpf bpf {BPFFS}`"
-        ))
-    };
+    let refused = |cause| Error::NoBpffs { cause };
     // one that is mounted over another hides what is pinned there
-    let below = File::open(BPFFS).map_err(|e| refused(&e))?;
-    let _lock = Flock::lock(below, FlockArg::LockExclusive).map_err(|(_, e)| refused(&e))?;
+    let below = File::open(BPFFS).map_err(refused)?;
+    let lock = Flock::lock(below, FlockArg::LockExclusive);
+    let _lock = lock.map_err(|(_, errno)| refused(errno.into()))?;
     if bpffs_is_mounted() {
         return Ok(());
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    mount(Some("bpf"), BPFFS, Some("bpf"), flags, Some("mode=0700")).map_err(|e| refused(&e))?;
+    let mounted = mount(Some("bpf"), BPFFS, Some("bpf"), flags, Some("mode=0700"));
+    mounted.map_err(|errno| refused(errno.into()))?;
     tracing::warn!(
         "bpffs was not mounted: it is now, at {BPFFS}; what is pinned there lasts as long as \
          this mount namespace"

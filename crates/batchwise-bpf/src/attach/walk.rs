@@ -5,7 +5,7 @@ use std::io::ErrorKind::{Interrupted, WouldBlock};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::made;
+use crate::object::made;
 
 /// A walk, by a link, over what the calling thread sees (its network namespace, its PID namespace). Reading it walks.
 pub(crate) fn open(link: BorrowedFd<'_>) -> io::Result<File> {

@@ -28,16 +28,17 @@ pub(super) fn attach(
             return Ok(link);
         }
     }
-    let link = found.xdp(program).map_err(|source| {
+    let link = found.xdp(program).map_err(|cause| {
         let interface = interface.to_owned();
-        match source.raw_os_error().map(Errno::from_raw) {
+        match cause.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EBUSY | Errno::EEXIST) => Error::XdpTaken { interface },
             Some(Errno::EPERM) => Error::NoPrivilege,
-            _ => Error::Refused(format!(
-                "{interface} takes no native XDP program ({source}): balance on an interface whose \
-                 driver has XDP; on one with jumbo frames it must take those of more than one part, or \
-                 have its MTU lowered"
-            )),
+            _ => Error::NoNativeXdp {
+                interface,
+                cause,
+                remedy: "balance on an interface whose driver has XDP; on one with jumbo frames it must \
+                         take those of more than one part, or have its MTU lowered",
+            },
         }
     })?;
     // of an interface that is gone; until here it tells that this one was attached to

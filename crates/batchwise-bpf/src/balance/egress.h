@@ -8,10 +8,19 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "balance_intf.h"
 #include "../lib/icmp.h"
 
 /* What becomes of a packet: enum bw_outcome and the program's verdict. */
 #define BW_DO(outcome, verdict) ((outcome) << 8 | (verdict))
+
+/* Bytes of an outer header. */
+BW_INLINE __u32 bw_overhead(const struct bw_backend *b)
+{
+	if (b->method != BW_METHOD_IPIP)
+		return 0;
+	return bw_is_ipv4(b->addr) ? BW_IPV4_HEADER : BW_IPV6_HEADER;
+}
 
 BW_INLINE int bw_out(struct xdp_md *ctx, const struct bw_backend *b)
 {
@@ -35,7 +44,7 @@ BW_INLINE int bw_encapsulate(struct xdp_md *ctx, const struct bw_backend *b,
 	end = (void *)(long)ctx->data_end;
 	if (data + BW_ETH_HEADER + BW_IPV6_HEADER > end) /* the shorter outer header has an inner */
 		return BW_DO(BW_OUT_UNSENT, XDP_DROP);
-	bw_put_macs(data, b);
+	bw_put_macs(data, b->mac); /* and .own_mac */
 	if (outer_v4) {
 		bw_put_type(data, BW_TYPE_IPV4);
 		source = *(const bw_word32 *)(b->source + 12);
@@ -73,7 +82,7 @@ BW_INLINE int bw_send(struct xdp_md *ctx, const struct bw_backend *b, const stru
 	if (b->method != BW_METHOD_L2)
 		return BW_DO(BW_OUT_NO_BACKEND, XDP_DROP);
 	bw_take_hop(data + BW_ETH_HEADER, v6);
-	bw_put_macs(data, b);
+	bw_put_macs(data, b->mac); /* and .own_mac */
 	return BW_DO(outcome, bw_out(ctx, b));
 }
 

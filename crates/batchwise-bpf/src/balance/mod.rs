@@ -10,6 +10,7 @@ mod choices;
 mod macs;
 mod outcome;
 mod pins;
+pub mod probe;
 mod ring;
 mod service;
 mod start;
@@ -27,9 +28,10 @@ use crate::balance_skel::{BalanceSkel, types, types::bw_bound};
 use crate::flows::Counters;
 use crate::flows::events::Events;
 use crate::object::percpu;
-use crate::plain::{Plain, bytes, read};
+use crate::plain::{bytes, read};
 
-pub use crate::attach::pins::{BPFFS, mount_bpffs};
+pub use crate::attach::pins::mount_bpffs;
+pub use crate::error::BPFFS;
 pub use batchwise_core::balance::SLOTS;
 pub use outcome::{Outcomes, Tally};
 pub use ring::Ring;
@@ -134,8 +136,6 @@ pub enum Change {
     /// It is another than before, and the program cannot be attached to it.
     Refused(Error),
 }
-
-impl Plain for types::bw_census {}
 
 impl Balancer {
     /// Starts afresh, or takes over what is pinned under the name: services, backends, rings and

@@ -1,7 +1,6 @@
 //! What became of the packets that a load balancer saw, counted over all CPUs.
 
 use crate::balance_skel::{types, types::bw_outcome};
-use crate::plain::Plain;
 
 /// Packets by their outcome; each has exactly one. Only `forwarded`, `icmp_forwarded` and `passed`
 /// went on; `icmp_answered` and `too_big` were answered, all others dropped.
@@ -126,6 +125,3 @@ impl Tally {
         })
     }
 }
-
-impl Plain for types::bw_tallies {}
-impl Plain for types::bw_backend_tally {}

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::attach::interface::index_of;
-use crate::attach::pins::{BPFFS, detach, mount_bpffs, open};
+use crate::attach::pins::{detach, mount_bpffs, open};
+use crate::error::BPFFS;
 
 /// What attachments' names begin with; the interface's name follows.
 const LINK: &str = "link-";
@@ -36,9 +37,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     if (1..=32).contains(&name.len()) && name.bytes().all(letter) {
         return Ok(());
     }
-    Err(Error::Refused(format!(
-        "{name:?} is no name: give 1 to 32 lower-case letters, digits and dashes"
-    )))
+    Err(Error::BadName { name: name.into() })
 }
 
 /// Makes a name's folder.

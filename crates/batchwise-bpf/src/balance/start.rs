@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapHandle};
 
 use super::{Balancer, FlowCounts, INTERFACES, Options, macs, pins};
@@ -13,7 +12,7 @@ use crate::balance_skel::{BalanceSkel, BalanceSkelBuilder, OpenBalanceSkel, type
 use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
 use crate::flows;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::{holder, rodata};
+use crate::object::{self, rodata};
 
 /// Flows of which one packet was seen have a quarter of the settled ones' room, and at least this.
 const LEAST_YOUNG: u32 = 1024;
@@ -22,9 +21,11 @@ const FIRST_CHOICES: Duration = Duration::from_secs(5);
 
 pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     if options.interfaces.len() > INTERFACES {
-        return Err(Error::Refused(format!(
-            "packets can arrive at {INTERFACES} interfaces at most: give fewer"
-        )));
+        return Err(Error::TooMany {
+            what: "interfaces can be balanced on",
+            given: options.interfaces.len(),
+            most: INTERFACES,
+        });
     }
     let machine = Machine::look();
     features::require(&machine, Subcommand::Balance)?;
@@ -41,12 +42,8 @@ pub(super) fn start(options: &Options) -> Result<Balancer, Error> {
     let taken_over = pins::exist(&options.name);
     let folder = pins::make_folder(&options.name)?;
     if let Some(network) = pins::foreign(&folder)?.filter(|_| options.attach) {
-        let (name, network) = (&options.name, network.display());
-        return Err(Error::Refused(format!(
-            "the load balancer {name:?} runs already, at interfaces of another network namespace \
-             ({network}, of those `lsns -t net` lists): give this one another `name`, or end that one \
-             with `batchwise balance remove --name {name}` (its connections are then forgotten)"
-        )));
+        let name = options.name.clone();
+        return Err(Error::RunsElsewhere { name, network });
     }
     pins::claim(&folder)?;
     let begun = begin(options, Some(&folder), taken_over, frags);
@@ -105,15 +102,12 @@ fn check_flows(options: &Options, folder: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let what = format!("flows = {has}, not {}", options.flows);
-    Err(pinned_otherwise(options, &what))
+    Err(pinned_otherwise(options, what))
 }
 
-fn pinned_otherwise(options: &Options, what: &str) -> Error {
-    let name = &options.name;
-    Error::Refused(format!(
-        "the load balancer {name:?} that runs already has {what}: keep to it, or end it with \
-         `batchwise balance remove --name {name}` (its connections are then forgotten)"
-    ))
+fn pinned_otherwise(options: &Options, what: String) -> Error {
+    let name = options.name.clone();
+    Error::PinnedOtherwise { name, what }
 }
 
 /// libbpf does not use a pinned map that is not like the one it would make.
@@ -121,7 +115,7 @@ fn other_version(options: &Options, error: Error) -> Error {
     match error {
         Error::Bpf { cause, .. } if cause.kind() == libbpf_rs::ErrorKind::InvalidInput => {
             let what = format!("tables of another version of batchwise ({cause})");
-            pinned_otherwise(options, &what)
+            pinned_otherwise(options, what)
         }
         other => other,
     }
@@ -132,16 +126,15 @@ fn load(
     folder: Option<&Path>,
     frags: bool,
 ) -> Result<BalanceSkel<'static>, Error> {
-    let mut open = BalanceSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-    configure(&mut open, options, frags)?;
-    size(&mut open, options).map_err(Error::bpf("sizing the tables"))?;
-    if let Some(folder) = folder {
-        pin(&mut open, folder).map_err(Error::bpf("pinning the maps"))?;
-    }
-    open.progs.bw_sweep.set_autoload(options.measure.is_some());
-    open.load().map_err(Error::bpf("loading the BPF programs"))
+    object::load::<BalanceSkelBuilder>(|open| {
+        configure(open, options, frags)?;
+        size(open, options).map_err(Error::bpf("sizing the tables"))?;
+        if let Some(folder) = folder {
+            pin(open, folder).map_err(Error::bpf("pinning the maps"))?;
+        }
+        open.progs.bw_sweep.set_autoload(options.measure.is_some());
+        Ok(())
+    })
 }
 
 fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options, frags: bool) -> Result<(), Error> {

@@ -5,11 +5,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::{BACKENDS, BATCH, Backend, Balancer, SERVICES, Service, ServiceKey, service};
 use crate::Error;
 use crate::balance_skel::types;
-use crate::plain::{Plain, bytes, read};
-
-impl Plain for types::bw_vip_key {}
-impl Plain for types::bw_vip {}
-impl Plain for types::bw_backend {}
+use crate::plain::{bytes, read};
 
 impl Balancer {
     /// The services.
@@ -112,10 +108,11 @@ impl Balancer {
 
     fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
         if !(1..BACKENDS).contains(&index) {
-            let most = BACKENDS - 1;
-            return Err(Error::Refused(format!(
-                "at most {most} backends can be there at once: remove some"
-            )));
+            return Err(Error::TooMany {
+                what: "backends can be there",
+                given: index.into(),
+                most: usize::from(BACKENDS) - 1,
+            });
         }
         let key = u32::from(index).to_ne_bytes();
         let value = self.skel.maps.backends.lookup(&key, MapFlags::ANY);
@@ -139,7 +136,9 @@ pub(super) fn check_service(number: u16) -> Result<(), Error> {
     if number < SERVICES {
         return Ok(());
     }
-    Err(Error::Refused(format!(
-        "at most {SERVICES} services can be balanced at once: remove some"
-    )))
+    Err(Error::TooMany {
+        what: "services can be balanced",
+        given: usize::from(number) + 1,
+        most: SERVICES.into(),
+    })
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use batchwise_core::burst::Rules;
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::passive::address;
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::skel::Skel;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 
 use crate::Error;
@@ -17,10 +17,10 @@ use crate::admit_skel::{AdmitSkel, AdmitSkelBuilder, types};
 use crate::attach::interface::{Attachment, Interface, Tc};
 use crate::features::{self, Machine, OWN_QUEUE, Subcommand};
 use crate::flows::events::hash_keys;
-use crate::object::{holder, rodata};
+use crate::object::{load, rodata};
 use crate::plain::{Plain, read};
 use crate::queue_skel::{QueueSkel, QueueSkelBuilder};
-use crate::sense::monotonic_ns;
+use crate::time::monotonic_ns;
 
 /// A queue, and what is before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +121,6 @@ pub struct Source {
     pub dropped: u32,
 }
 
-const OPENING: &str = "opening the BPF object";
-const LOADING: &str = "loading the BPF programs";
 const READING: &str = "reading the counters";
 
 /// What both objects are told; each has types of its own.
@@ -195,13 +193,13 @@ impl Admitter {
     /// Loads the program that is before a queue, and attaches it nowhere.
     pub fn load(bottleneck: &Bottleneck) -> Result<Self, Error> {
         features::require(&Machine::look(), Subcommand::Burst)?;
-        let open = AdmitSkelBuilder::default().open(holder());
-        let mut open = open.map_err(Error::bpf(OPENING))?;
-        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
         let rules = Rules::new(bottleneck.limit, bottleneck.rate);
-        configure!(ro, admit_skel, rules, bottleneck);
-        ro.border = bottleneck.border;
-        let skel = open.load().map_err(Error::bpf(LOADING))?;
+        let skel = load::<AdmitSkelBuilder>(|open| {
+            let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+            configure!(ro, admit_skel, rules, bottleneck);
+            ro.border = bottleneck.border;
+            Ok(())
+        })?;
         Self::of(Programs::Before(skel), String::new(), &rules)
     }
 
@@ -209,25 +207,20 @@ impl Admitter {
     pub fn load_own(bottleneck: &Bottleneck, leave: Leave) -> Result<Self, Error> {
         let machine = Machine::look();
         features::require(&machine, Subcommand::Burst)?;
-        if !machine.has(OWN_QUEUE) {
-            return Err(Error::Refused(
-                "the kernel takes no queue in BPF: use Linux 6.16 or newer, built with CONFIG_NET_SCH_BPF=y, or leave \
-                 --own-queue out"
-                    .into(),
-            ));
-        }
-        let open = QueueSkelBuilder::default().open(holder());
-        let mut open = open.map_err(Error::bpf(OPENING))?;
-        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        let otherwise = "built with CONFIG_NET_SCH_BPF=y, or leave --own-queue out";
+        features::require_name(&machine, Subcommand::Burst, OWN_QUEUE, otherwise)?;
         let rules = Rules::new(bottleneck.limit, bottleneck.rate);
-        configure!(ro, queue_skel, rules, bottleneck);
-        ro.paced = leave == Leave::Paced;
         let kind = format!("{OWN_KIND}{:08x}", hash_keys()[0] as u32);
-        let id = &mut open.struct_ops.own_queue_mut().id;
-        for (to, from) in id.iter_mut().zip(kind.bytes()) {
-            *to = from.cast_signed();
-        }
-        let skel = open.load().map_err(Error::bpf(LOADING))?;
+        let skel = load::<QueueSkelBuilder>(|open| {
+            let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+            configure!(ro, queue_skel, rules, bottleneck);
+            ro.paced = leave == Leave::Paced;
+            let id = &mut open.struct_ops.own_queue_mut().id;
+            for (to, from) in id.iter_mut().zip(kind.bytes()) {
+                *to = from.cast_signed();
+            }
+            Ok(())
+        })?;
         Self::of(Programs::Own(skel), kind, &rules)
     }
 
@@ -382,7 +375,3 @@ fn ended_bytes(reserved: &types::bw_burst_reserved, epoch: u64) -> u32 {
     let ended = reserved.epoch..epoch.min(reserved.epoch + epochs);
     ended.map(|e| reserved.until[(e % epochs) as usize]).sum()
 }
-
-impl Plain for types::bw_queue {}
-impl Plain for types::bw_known {}
-impl Plain for types::bw_admit_aside {}

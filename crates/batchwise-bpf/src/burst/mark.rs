@@ -4,14 +4,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use batchwise_core::burst::mark::{CLASSES, CodePoints};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::Error;
 use crate::attach::interface::{Attachment, Interface, Tc};
 use crate::features::{self, Machine, Subcommand};
 use crate::mark_skel::{MarkSkel, MarkSkelBuilder, types};
-use crate::object::{holder, percpu, rodata};
-use crate::plain::Plain;
+use crate::object::{load, percpu, rodata};
 
 /// What is done with packets that leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,25 +73,24 @@ impl Marker {
     /// Loads the program and attaches it nowhere.
     pub fn load(marking: &Marking, points: CodePoints) -> Result<Self, Error> {
         features::require(&Machine::look(), Subcommand::Burst)?;
-        let mut open = MarkSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?;
         let border = matches!(marking, Marking::Border);
-        open.progs.bw_mark.set_autoload(!border);
-        open.progs.bw_border.set_autoload(border);
-        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-        ro.low = points.low();
-        if let Marking::Mark { ports, least } = marking {
-            ro.least = *least;
-            ro.some_ports = !ports.is_empty();
-            for &port in ports {
-                ro.port_bits[usize::from(port) / 64] |= 1 << (port % 64);
+        let skel = load::<MarkSkelBuilder>(|open| {
+            open.progs.bw_mark.set_autoload(!border);
+            open.progs.bw_border.set_autoload(border);
+            let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+            ro.low = points.low();
+            if let Marking::Mark { ports, least } = marking {
+                ro.least = *least;
+                ro.some_ports = !ports.is_empty();
+                for &port in ports {
+                    ro.port_bits[usize::from(port) / 64] |= 1 << (port % 64);
+                }
             }
-        }
-        let skel = open.load();
+            Ok(())
+        })?;
         Ok(Self {
             attached: None,
-            skel: skel.map_err(Error::bpf("loading the BPF programs"))?,
+            skel,
             border,
         })
     }
@@ -133,5 +130,3 @@ impl Marker {
         Ok(sum)
     }
 }
-
-impl Plain for types::bw_mark_fates {}

@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::Error;
 use crate::attach::interface::{Interface, index_of};
 use crate::decap_skel::{DecapSkel, DecapSkelBuilder, types};
 use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
-use crate::object::{holder, percpu, rodata};
-use crate::plain::{Plain, bytes, octets};
+use crate::object::{load, percpu, rodata};
+use crate::plain::{bytes, octets};
 
 /// What to take tunnels from, and where.
 #[derive(Clone, Debug, Default)]
@@ -97,23 +96,19 @@ impl Decap {
 
     /// Loads the program and attaches it nowhere.
     pub fn load(config: &DecapConfig) -> Result<Self, Error> {
-        let mut open = DecapSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?;
         let machine = Machine::look();
         features::require(&machine, Subcommand::Decap)?;
         let frags = machine.takes_frags();
-        let flags = if frags { XDP_FRAGS } else { 0 };
-        open.progs.bw_decap.set_flags(flags);
-        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-        ro.frags = frags;
-        ro.any_source = config.from.is_empty();
-        let prefixes = config.from.len().max(1) as u32;
-        let sized = open.maps.from.set_max_entries(prefixes);
-        sized.map_err(Error::bpf("sizing the table of sources"))?;
-        let skel = open
-            .load()
-            .map_err(Error::bpf("loading the BPF programs"))?;
+        let skel = load::<DecapSkelBuilder>(|open| {
+            let flags = if frags { XDP_FRAGS } else { 0 };
+            open.progs.bw_decap.set_flags(flags);
+            let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+            ro.frags = frags;
+            ro.any_source = config.from.is_empty();
+            let prefixes = config.from.len().max(1) as u32;
+            let sized = open.maps.from.set_max_entries(prefixes);
+            sized.map_err(Error::bpf("sizing the table of sources"))
+        })?;
         for (address, bits) in &config.from {
             let set = skel
                 .maps
@@ -193,6 +188,3 @@ fn prefix(address: IpAddr, bits: u8) -> types::bw_decap_prefix {
         addr: octets(address),
     }
 }
-
-impl Plain for types::bw_decap_prefix {}
-impl Plain for types::bw_decap_fates {}

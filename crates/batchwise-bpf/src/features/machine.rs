@@ -5,33 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use batchwise_core::profile::report::Clock;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Enum, Func, Typedef};
+use serde::Serialize;
 
+use super::capability::{BPF, Capability, LOADING, PERFMON, SYS_ADMIN};
 use super::table::FRAGS;
-use super::{FEATURES, Name, Probe, SendHook, Subcommand, Version, require};
+use super::{FEATURES, Name, Probe, SendHook, Subcommand, Version};
 use crate::attach::cgroup::mount_point;
+use crate::attach::clock::best_clock;
 use crate::attach::pins::bpffs_is_mounted;
-use crate::profile::{Clock, best_clock};
-use crate::programs::{self, Program};
-
-/// Its name and its number (include/uapi/linux/capability.h).
-pub type Capability = (&'static str, u32);
-const NET_ADMIN: Capability = ("CAP_NET_ADMIN", 12);
-pub(super) const IPC_LOCK: Capability = ("CAP_IPC_LOCK", 14);
-pub(super) const SYS_PTRACE: Capability = ("CAP_SYS_PTRACE", 19);
-/// It includes CAP_PERFMON and CAP_BPF.
-pub(super) const SYS_ADMIN: Capability = ("CAP_SYS_ADMIN", 21);
-pub(super) const SYS_NICE: Capability = ("CAP_SYS_NICE", 23);
-pub(super) const SYS_RESOURCE: Capability = ("CAP_SYS_RESOURCE", 24);
-const PERFMON: Capability = ("CAP_PERFMON", 38);
-const BPF: Capability = ("CAP_BPF", 39);
-/// What loading programs needs.
-const LOADING: [Capability; 3] = [BPF, PERFMON, NET_ADMIN];
+use crate::object::smallest;
 
 /// This machine and these privileges.
 #[derive(Clone, Debug)]
@@ -58,6 +46,24 @@ pub struct Machine {
     pub storage_iterator: fn() -> bool,
     /// Whether this PID namespace is the machine's, which has all processes.
     pub all_processes: bool,
+}
+
+/// What the kernel's verifier looks at, at most, before it gives up: `BPF_COMPLEXITY_LIMIT_INSNS`.
+pub const LIMIT: u32 = 1_000_000;
+
+/// A program that the kernel took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Program {
+    /// Its name, as in the kernel.
+    pub name: String,
+    /// How many instructions the verifier looked at, out of [`LIMIT`]. Absent: the kernel does not say
+    /// (before Linux 5.16).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u32>,
+    /// Which hook for what is sent it is for.
+    #[serde(skip)]
+    pub hook: Option<SendHook>,
 }
 
 /// PROC_PID_INIT_INO (include/linux/proc_ns.h).
@@ -95,19 +101,6 @@ impl Machine {
             storage_iterator: || takes_iterator(c"bpf_sk_storage_map"),
             all_processes: in_machines_pids().unwrap_or(false),
         }
-    }
-
-    /// The same, and where the privileges are there the kernel is given the programs of these
-    /// subcommands to load, but those for which it is known to lack something.
-    pub fn examine(subcommands: impl Iterator<Item = Subcommand>) -> Self {
-        let mut machine = Self::look();
-        if machine.missing_capabilities().is_empty() {
-            let loaded = |s| (s, programs::load(s).map_err(|e| e.to_string()));
-            let can = |s: &Subcommand| require(&machine, *s).is_ok();
-            let loads = subcommands.filter(can).map(loaded).collect();
-            machine.loads = loads;
-        }
-        machine
     }
 
     /// Whether the kernel's BTF has this name of the table.
@@ -183,45 +176,13 @@ fn shows_symbols() -> bool {
     })
 }
 
-/// Loads the smallest iterator there is. By hand, since libbpf writes of a program that is refused.
+/// Whether the kernel takes an iterator of these.
 fn takes_iterator(of: &CStr) -> bool {
     let kind = libbpf_sys::BPF_TRACE_ITER;
-    let ins = |code: u32| libbpf_sys::bpf_insn {
-        code: code as u8,
-        ..Default::default()
-    };
-    let returns_0 = [
-        ins(libbpf_sys::BPF_ALU64 | libbpf_sys::BPF_MOV | libbpf_sys::BPF_K),
-        ins(libbpf_sys::BPF_JMP | libbpf_sys::BPF_EXIT),
-    ];
     // SAFETY: the name ends with a 0, and is only read.
     let id = unsafe { libbpf_sys::libbpf_find_vmlinux_btf_id(of.as_ptr(), kind) };
-    let Ok(attach_btf_id) = id.try_into() else {
-        return false;
-    };
-    let mut options = libbpf_sys::bpf_prog_load_opts {
-        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
-        expected_attach_type: kind,
-        attach_btf_id,
-        ..Default::default()
-    };
-    // SAFETY: what is pointed to lives until the call ends, and is as long as it says.
-    let fd = unsafe {
-        libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_TRACING,
-            c"bw_tries".as_ptr(),
-            c"Dual BSD/GPL".as_ptr(),
-            returns_0.as_ptr(),
-            returns_0.len() as _,
-            &raw mut options,
-        )
-    };
-    if fd < 0 {
-        return false;
-    }
-    // SAFETY: a descriptor that was just opened, and is nobody else's.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    true
+    let program = libbpf_sys::BPF_PROG_TYPE_TRACING;
+    u32::try_from(id).is_ok_and(|id| smallest(program, kind, id).is_ok())
 }
 
 fn settings() -> BTreeMap<&'static str, String> {

@@ -2,17 +2,18 @@
 //! which kernel there is such a thing, and how it is found. `doctor` prints it, and the loaders ask it
 //! before they load.
 
+mod capability;
 mod machine;
 mod table;
 
-use std::fmt;
-
+use batchwise_core::profile::report::Clock;
 use serde::Serialize;
 
 use crate::Error;
-use crate::attach::pins::BPFFS;
-use crate::profile;
-pub use machine::{Capability, Machine, in_machines_pids};
+use crate::error::{BPFFS, MOUNT_CGROUP2};
+pub use crate::subcommand::{Subcommand, Version};
+pub use capability::Capability;
+pub use machine::{LIMIT, Machine, Program, in_machines_pids};
 pub use table::{FEATURES, SendHook};
 pub(crate) use table::{LATE_CALLBACKS, OWN_QUEUE};
 
@@ -23,59 +24,7 @@ pub(crate) const XDP_FRAGS: u32 = 1 << 5;
 /// that of the kernel's function.
 pub type Name = (&'static str, &'static str);
 
-/// Major and minor number of a Linux kernel.
-pub type Version = (u32, u32);
-
-/// A subcommand that depends on the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Subcommand {
-    /// `batchwise watch`
-    Watch,
-    /// `batchwise tune`
-    Tune,
-    /// `batchwise passive`
-    Passive,
-    /// `batchwise balance`
-    Balance,
-    /// `batchwise decap`
-    Decap,
-    /// `batchwise window`
-    Window,
-    /// `batchwise profile`
-    Profile,
-    /// `batchwise burst`
-    Burst,
-}
-
 impl Subcommand {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Watch,
-        Self::Tune,
-        Self::Passive,
-        Self::Balance,
-        Self::Decap,
-        Self::Window,
-        Self::Profile,
-        Self::Burst,
-    ];
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Watch => "watch",
-            Self::Tune => "tune",
-            Self::Passive => "passive",
-            Self::Balance => "balance",
-            Self::Decap => "decap",
-            Self::Window => "window",
-            Self::Profile => "profile",
-            Self::Burst => "burst",
-        }
-    }
-
     /// The oldest kernel that has all that it cannot run without; a stand-in will do.
     pub fn smallest_kernel(self) -> Version {
         let needed = FEATURES.iter().filter(|f| f.essential_for(self));
@@ -89,12 +38,6 @@ impl Subcommand {
 
 /// No older kernel has been tried.
 const OLDEST: Version = (5, 15);
-
-impl fmt::Display for Subcommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// How much a subcommand depends on a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,7 +201,7 @@ impl Feature {
             Probe::StorageIterator => self.storage_iterator(machine),
             Probe::Cgroup2 => match &machine.cgroup2 {
                 Some(path) => Finding::ok(path.display().to_string()),
-                None => Finding::missing("not mounted", crate::attach::cgroup::REMEDY),
+                None => Finding::missing("not mounted", MOUNT_CGROUP2),
             },
             Probe::Bpffs if machine.bpffs => Finding::ok(BPFFS),
             Probe::Bpffs if machine.may_mount() => {
@@ -273,6 +216,21 @@ impl Feature {
             Probe::Symbols => symbols(machine),
             Probe::Setting { name, .. } => Finding::ok(setting(machine, name)),
         }
+    }
+
+    /// What a loader says where it is missing.
+    fn require(&self, machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
+        let finding = self.look(machine, subcommand);
+        if finding.status != Status::Missing {
+            return Ok(());
+        }
+        Err(Error::MissingFeature {
+            subcommand,
+            feature: self.name,
+            since: self.since,
+            found: finding.found,
+            remedy: finding.remedy.unwrap_or_default(),
+        })
     }
 
     fn presence(&self, machine: &Machine, (kind, name): Name) -> Finding {
@@ -444,8 +402,8 @@ fn jit(machine: &Machine) -> Finding {
 
 fn clock(machine: &Machine) -> Finding {
     match (machine.clock)() {
-        Ok(profile::Clock::Cycles) => Finding::ok("the processor's counter of cycles"),
-        Ok(profile::Clock::Timer) => Finding::new(
+        Ok(Clock::Cycles) => Finding::ok("the processor's counter of cycles"),
+        Ok(Clock::Timer) => Finding::new(
             Status::Degraded,
             "a timer's interrupt, which waits while interrupts are off; the processor shows no counter",
             "on a virtual machine, give the guest a virtual PMU",
@@ -487,15 +445,25 @@ pub fn require(machine: &Machine, subcommand: Subcommand) -> Result<(), Error> {
             (Probe::InBtf(..) | Probe::Send, Ok(_)) => {}
             _ => continue,
         }
-        let finding = feature.look(machine, subcommand);
-        if finding.status == Status::Missing {
-            let (found, remedy) = (finding.found, finding.remedy.unwrap_or_default());
-            return Err(Error::Refused(format!(
-                "`batchwise {subcommand}` needs what the kernel has not ({found}): {remedy}"
-            )));
-        }
+        feature.require(machine, subcommand)?;
     }
     Ok(())
+}
+
+/// The same of a name that only an option needs. `or` says more of where it is, and what else there is to do.
+pub(crate) fn require_name(
+    machine: &Machine,
+    subcommand: Subcommand,
+    name: Name,
+    or: &str,
+) -> Result<(), Error> {
+    let has_name = |f: &&Feature| matches!(f.probe, Probe::InBtf(probed) if probed == name);
+    let required = FEATURES.iter().find(has_name);
+    let mut required = required.map_or(Ok(()), |f| f.require(machine, subcommand));
+    if let Err(Error::MissingFeature { remedy, .. }) = &mut required {
+        *remedy += &format!(", {or}");
+    }
+    required
 }
 
 #[cfg(test)]

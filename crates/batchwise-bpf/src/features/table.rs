@@ -8,7 +8,7 @@ use super::Probe::{
     StorageIterator, Symbols,
 };
 use super::Subcommand::{Balance, Burst, Decap, Passive, Profile, Tune, Watch, Window};
-use super::machine::{IPC_LOCK, SYS_ADMIN, SYS_NICE, SYS_PTRACE, SYS_RESOURCE};
+use super::capability::{IPC_LOCK, SYS_ADMIN, SYS_NICE, SYS_PTRACE, SYS_RESOURCE};
 use super::{Feature, Name, Need, User};
 
 /// Without it the subcommand cannot run.

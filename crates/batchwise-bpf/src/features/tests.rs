@@ -28,6 +28,17 @@ fn a_loader_is_refused_with_the_feature_and_the_kernel_that_has_it() {
     machine.btf = Ok(some.into());
     let refused = require(&machine, Subcommand::Watch).expect_err("something is missing");
     let text = refused.to_string();
+    let said = match refused {
+        Error::MissingFeature {
+            subcommand,
+            feature,
+            since,
+            ..
+        } => (subcommand, feature, since),
+        other => panic!("{other}"),
+    };
+    let wanted = (Subcommand::Watch, "inet_sock_set_state", Some((5, 5)));
+    assert_eq!(said, wanted);
     assert!(text.contains("no tracepoint inet_sock_set_state"), "{text}");
     assert!(text.contains("use Linux 5.5 or newer"), "{text}");
     let text = require(&machine, Subcommand::Tune).unwrap_err().to_string();

@@ -13,7 +13,7 @@ use super::record::Collector;
 use crate::Error;
 use crate::flows_skel::{types, types::bw_gaps_algorithm};
 use crate::object::ring;
-use crate::plain::{Plain, bytes, read};
+use crate::plain::{bytes, read};
 
 /// Bytes of flow table for each flow that is to find room (the paper's Table 1): so much above a
 /// flow's own 124 that two choices of 16 slots do.
@@ -127,5 +127,3 @@ fn sweep_from(sweep: &ProgramMut<'_>, bucket: u32, all: bool) -> Result<types::b
     swept.map_err(Error::bpf("closing the epochs of idle flows"))?;
     Ok(read(&context).unwrap_or(asked))
 }
-
-impl Plain for types::bw_sweep {}

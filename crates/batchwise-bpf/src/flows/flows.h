@@ -12,8 +12,6 @@
 
 #include "flows_intf.h"
 #include "tag.h"
-#include "../lib/gaps.h"
-#include "../lib/packet.h"
 
 /*
  * Below so many flows in its first bucket a flow does not look at the second. With 12, one table of

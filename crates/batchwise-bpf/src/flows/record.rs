@@ -8,7 +8,7 @@ use batchwise_core::passive::flight::Flight;
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
 use crate::flows_skel::{types, types::bw_fate, types::bw_gaps_flag};
-use crate::plain::{Plain, read};
+use crate::plain::read;
 
 /// As in lib/modes.h: a slot without a mode.
 const NO_MODE: u8 = 0xff;
@@ -229,8 +229,3 @@ fn estimate(e: &types::bw_estimate) -> Estimate {
         stalled: e.flags & EST_STALLED != 0,
     }
 }
-
-impl Plain for types::bw_gaps {}
-impl Plain for types::bw_born {}
-impl Plain for types::bw_epoch {}
-impl Plain for types::bw_counters {}

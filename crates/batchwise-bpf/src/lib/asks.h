@@ -16,6 +16,46 @@
 
 #include "queue.h"
 
+enum bw_hist_size {
+	BW_HIST_SHIFT = 5,
+	BW_HIST_BUCKETS = 896,
+};
+
+/* Latencies of requests, in ns >> BW_HIST_SHIFT. */
+struct bw_hist {
+	__u64 sum; /* ns */
+	__u32 count[BW_HIST_BUCKETS];
+};
+
+/* Which request a response answers is told for so many at once on a connection; a power of two. */
+#define BW_ASKS 128
+#define BW_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */
+
+struct bw_ask {
+	__u32 end; /* of the request; at a client, once it is answered, of its response */
+	__u32 at;  /* when it began, in 2^BW_ASK_SHIFT ns */
+};
+
+#define BW_SIZES 16 /* powers of two of bytes that requests have; a power of two */
+
+/* Requests under way, oldest first. */
+struct bw_asks {
+	__u32 head; /* free-running */
+	__u32 mid;  /* from here on: not answered (client), not read (server) */
+	__u32 tail; /* from here on: not over */
+	__u32 acked; /* client: what the last response acknowledged */
+	__u64 bytes; /* client: of the response that is arriving */
+	__u64 answered; /* client: bytes of responses so far, */
+	__u64 answers; /* and how many requests they answered */
+	__u32 merged; /* requests that are in others' entries, as there was no room */
+	__u32 asked;  /* client: where the last request ended that was answered */
+	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
+	__u32 behind; /* client: requests from before the reset may still be under way */
+	__u32 length[BW_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
+	struct bw_ask ask[BW_ASKS];
+	__u8 more[BW_ASKS]; /* of them, in each entry */
+};
+
 /* Log-linear: 32 buckets to the octave, each at most 1/32 wide. */
 #define BW_HIST_SUB 5
 

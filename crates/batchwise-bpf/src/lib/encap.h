@@ -6,7 +6,6 @@
 #ifndef BW_ENCAP_H
 #define BW_ENCAP_H
 
-#include "../balance/balance_intf.h"
 #include "packet.h"
 #include "tos.h"
 
@@ -46,12 +45,12 @@ BW_INLINE __u16 bw_checksum(__u64 sum)
 	return ~sum;
 }
 
-/* Both addresses: the backend keeps them as a header has them. */
-BW_INLINE void bw_put_macs(__u8 *eth, const struct bw_backend *b)
+/* Both addresses, 12 bytes at a word, as a header has them. */
+BW_INLINE void bw_put_macs(__u8 *eth, const __u8 *macs)
 {
-	*(bw_wire32 *)eth = *(const bw_word32 *)b->mac;
-	*(bw_wire32 *)(eth + 4) = *(const bw_word32 *)(b->mac + 4);
-	*(bw_wire32 *)(eth + 8) = *(const bw_word32 *)(b->mac + 8);
+	*(bw_wire32 *)eth = *(const bw_word32 *)macs;
+	*(bw_wire32 *)(eth + 4) = *(const bw_word32 *)(macs + 4);
+	*(bw_wire32 *)(eth + 8) = *(const bw_word32 *)(macs + 8);
 }
 
 BW_INLINE void bw_put_type(__u8 *eth, __u32 type)
@@ -118,14 +117,6 @@ BW_INLINE void bw_take_hop(__u8 *ip, int v6)
 	ip[8]--;
 	sum = *(bw_wire16 *)(ip + 10) + 1;
 	*(bw_wire16 *)(ip + 10) = sum + (sum >= 0xffff);
-}
-
-/* Bytes of an outer header. */
-BW_INLINE __u32 bw_overhead(const struct bw_backend *b)
-{
-	if (b->method != BW_METHOD_IPIP)
-		return 0;
-	return bw_is_ipv4(b->addr) ? BW_IPV4_HEADER : BW_IPV6_HEADER;
 }
 
 #endif

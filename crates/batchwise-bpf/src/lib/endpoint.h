@@ -8,6 +8,115 @@
 
 #include "asks.h"
 #include "queue.h"
+#include "wire.h"
+
+/* bw_record.flags */
+enum bw_record_flag {
+	BW_F_SERVER = 0x1,     /* the local port is the watched one */
+	BW_F_BIRTH = 0x2,      /* counted from the connection's first byte */
+	BW_F_AGREED = 0x8,     /* the peer speaks the exchange */
+	BW_F_LATE_SEND = 0x10, /* sends are seen only after the call (no tcp_sendmsg_locked) */
+	BW_F_CLOSED = 0x20,    /* the connection is gone: this is its last record */
+	BW_F_HINTED = 0x40,    /* the peer's application itself counts: it needs no queue of ours */
+};
+
+/* What the kernel itself keeps of a socket, read with the record. */
+struct bw_sock_info {
+	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
+	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
+	__u64 bytes; /* acknowledged by the peer, and received */
+	__u64 bytes_sent; /* of them, acknowledged by the peer */
+	__u64 segs; /* with data, sent and received */
+	__u64 segs_sent; /* of them, sent */
+	__u64 segs_begin; /* `segs` when the epoch's first event came */
+	__u32 outstanding; /* bytes handed over, not yet acknowledged */
+	__u32 srtt_us;
+	__u32 rtt_min_us;
+	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
+	__u32 mss; /* bytes of a full segment */
+	__u32 corked; /* tp->nonagle & TCP_NAGLE_CORK */
+};
+
+/* One connection as the agent sees it: identity, then counters. */
+struct bw_record {
+	__u32 version; /* odd while being written; see bw_version_bump() */
+	__u32 flags;
+	__u64 last; /* ns, of the last event that is counted */
+	struct bw_queue q[BW_UNITS][BW_QUEUES];
+	struct bw_peer_queue peer[BW_UNITS][BW_QUEUES];
+	__u32 options_sent;
+	__u32 options_heard;
+	__u32 options_refused; /* malformed, or not newer than the last */
+	__u32 overlaps; /* requests read while an earlier one had no response yet */
+	__u32 unmatched; /* requests that were one too many under way */
+	__u32 guessed; /* where only the length of the response told how many it answers */
+	struct bw_sock_info info;
+	__u64 peer_open_until; /* ns, CLOCK_MONOTONIC: the peer counts until then, and wants our queues */
+	struct bw_peer_queue peer_hint; /* requests as the peer's application knows them */
+	__u32 epoch; /* when counting last began, see members.h */
+	__u32 app_setting_off; /* the application asked for TCP_NODELAY */
+	__u64 cookie;
+	__u64 born; /* ns, CLOCK_MONOTONIC */
+	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */
+	__u8 remote_addr[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u32 netns;
+};
+
+#define BW_LOG 16 /* a power of two */
+
+/* A segment that arrived, as the socket's state was before it was processed. */
+struct bw_arrival {
+	__u64 time;	/* ns */
+	__u32 number; /* counts arrivals from 1: tells the reader that the entry is new */
+	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns, where a delayed ACK may have left */
+	__u32 seq;
+	__u32 ack;
+	__u32 rcv_wup;	/* tp->rcv_wup */
+	__u32 extent; /* payload length, segments, PSH: see bw_arrival_extent() */
+};
+
+/*
+ * A socket's storage. Segments often arrive on one CPU while the application runs on another, and
+ * a cache line that both touch costs more than all the arithmetic. So arrivals are only logged, by
+ * stores to lines that the logging side never loads, and worked off by the hooks in process
+ * context. Parts begin on 128-byte boundaries, since hardware prefetches lines in pairs (the
+ * kernel puts 72 bytes before us).
+ */
+struct bw_endpoint {
+	__u64 reserved[7]; /* every look-up reads this line: never written */
+
+	/* the logging side's alone */
+	__u64 logged_at;
+	__u32 logged; /* arrivals, free-running */
+	__u32 logged_epoch; /* as bw_record.epoch */
+	__u32 reserved_logged[28];
+
+	struct bw_arrival log[BW_LOG];
+
+	/* process context's alone */
+	__u32 tail;  /* arrivals worked off */
+	__u32 una;   /* the peer has acknowledged up to here */
+	__u32 wend;  /* the application has handed over up to here */
+	__u32 rcv;   /* received in order up to here */
+	__u32 read;  /* the application has read up to here */
+	__u32 acked; /* we have acknowledged up to here */
+	__u32 next_option; /* which queue the exchange sends next */
+	__u32 silent; /* the callback before each segment is off while nothing is counted */
+	__u64 option_sent; /* ns */
+	__u64 state_sent; /* ns */
+	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
+	__u32 told; /* bw_dump's alone: the record's version that the agent had last; 0: none */
+	__u32 censored; /* bw_dump's alone: the epoch whose unfinished requests are in the histogram */
+	__u32 tails; /* the index of the service's histogram; BW_TAILS: none */
+	__u32 reserved_tails;
+	struct bw_record rec;
+	struct bw_marks out;	 /* send calls not yet acknowledged */
+	struct bw_marks in_read; /* received messages not yet read */
+	struct bw_marks in_ack;	 /* received messages not yet acknowledged */
+	struct bw_asks asks;
+};
 
 /*
  * TCP_DELACK_MIN is HZ/25 and TCP_BPF_DELACK_MAX at least 2 jiffies: an acknowledgment that leaves

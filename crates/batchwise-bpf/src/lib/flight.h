@@ -2,16 +2,55 @@
 /*
  * Requests in flight on one TCP flow, by the acknowledgments that its own packets carry
  * (docs/research/passive.md). Helper-free: compiled into the BPF programs and, for the tests, on the
- * host. The
- * reference is batchwise-core, passive/flight.rs.
+ * host. The reference is batchwise-core, passive/flight.rs.
  */
 #ifndef BW_FLIGHT_H
 #define BW_FLIGHT_H
 
 #include "base.h"
-#include "../flows/flows_intf.h"
 
 #define BW_GAP_SHIFT 4
+
+#define BW_FLIGHT 8
+
+/* Requests in flight, and an epoch of their latencies; times in 2^BW_GAP_SHIFT ns. */
+struct bw_flight {
+	__u32 sent[BW_FLIGHT]; /* when they were sent: a ring */
+	__u64 sum;	/* of the epoch's latencies */
+	__u64 pure_ack_sum; /* of those that only a pure ACK ended */
+	__u32 count;	/* latencies in sum */
+	__u32 gaps;	/* between packets that count */
+	__u32 usual;	/* moving average of latencies; 0: none yet */
+	__u32 begun;	/* requests, in as many epochs as it takes to tell bursts */
+	__u32 alone;	/* of these: without news of the server */
+	__u16 pure_acks; /* latencies in pure_ack_sum */
+	__u16 missing;	/* bytes below the highest that were not seen yet */
+	__u8 head;	/* position of the oldest */
+	__u8 len;	/* how many are in flight */
+	__u8 cap;	/* most that are; 0: not known */
+	__u8 pending;	/* more than cap, seen once */
+	__u8 tainted;	/* of len: delayed by a retransmission */
+	__u8 late;	/* packets that came after others: they may be resent needlessly */
+	__u8 grows;	/* the burst that goes on began with nothing in flight */
+	__u8 sure;	/* len is right: it was seen to be 0 */
+};
+
+/* bw_estimate.flags */
+enum bw_estimate_flag {
+	BW_EST_STALLED = 0x1, /* nothing but retransmissions and waiting: no latency */
+};
+
+/* What a closed epoch says. */
+struct bw_estimate {
+	__u64 latency; /* ns, mean; 0: not known */
+	__u64 ibg;     /* ns, mean pause between batches; 0: not known */
+	__u32 batches;
+	__u32 gaps; /* all that were seen */
+	__u32 idle; /* of these: taken for timeouts, think or idle time */
+	__u32 confidence; /* 0 to 1000 */
+	__u32 flags;
+	__u32 reserved;
+};
 
 /* An ACK so long after the request, 2^BW_GAP_SHIFT ns, may be a delayed one (TCP_DELACK_MIN). */
 #define BW_DELACK (40000000 >> BW_GAP_SHIFT)

@@ -11,6 +11,13 @@
 
 #define BW_IDLE_SHIFT 3
 
+/* What is remembered of a TCP flow from packet to packet. */
+struct bw_stream {
+	__u32 next_seq; /* after the highest payload seen */
+	__u32 ack;	/* the highest seen */
+	__u32 acked_at; /* when a pure ACK brought it, 2^BW_GAP_SHIFT ns after bw_gaps.last; 0: none since */
+};
+
 /* IP length from which a largest packet may be full-sized: above the 1200 B of QUIC's smallest path. */
 #define BW_FULL_UNITS 18
 

@@ -8,6 +8,54 @@
 
 #include "flight.h"
 
+#define BW_MODES 8
+
+/* Gaps of about the same length. */
+struct bw_mode {
+	__u32 sum; /* of the gaps, in units of 2^BW_GAP_SHIFT ns */
+	__u16 count;
+	__u16 marked; /* of these: may be pauses between batches */
+};
+
+/* bw_gaps.flags */
+enum bw_gaps_flag {
+	BW_GAPS_ACKS = 0x1, /* marks tell which packets a response triggered (TCP), not only sizes */
+	BW_GAPS_FULL = 0x2, /* a counter is at its end: close the epoch */
+	BW_GAPS_AFTER_FULL = 0x4, /* the last packet was full-sized */
+	BW_GAPS_FLIGHT = 0x8,	  /* requests in flight are kept, not modes */
+	BW_GAPS_BURSTS = 0x10,	  /* modes are kept for now: the client sends bursts */
+};
+
+/* An open epoch of one flow. All zero: a flow without a packet. */
+struct bw_gaps {
+	__u64 start; /* ns, the packet that opened it */
+	__u64 last;  /* ns, the last packet that counts; pure ACKs do not */
+	union {
+		struct {
+			struct bw_mode mode[BW_MODES]; /* ascending, the empty ones last */
+			__u8 lo[BW_MODES]; /* their extent as codes, 8 an octave; 255: empty */
+			__u8 hi[BW_MODES];
+		};
+		struct bw_flight flight; /* with BW_GAPS_FLIGHT */
+	};
+	__u16 discarded; /* gaps that no counter had room for */
+	__u16 idle;	 /* gaps beyond all latencies: idle_ns x 2^BW_IDLE_SHIFT */
+	__u16 resent;	 /* gaps before a retransmission */
+	__u8 flags;
+	__u8 largest; /* largest packet seen, in units of 64 B of IP length */
+};
+
+enum bw_gaps_algorithm { BW_GAPS_AUTO, BW_GAPS_MODES, BW_GAPS_FIXED };
+
+struct bw_gaps_params {
+	__u64 epoch_ns; /* an epoch lasts at least this */
+	__u64 max_ns;	/* and at most this while it has fewer than min_gaps marked; at most 30 s */
+	__u64 idle_ns;	/* gaps as long as this may be timeouts or idle time; at most 3 s */
+	__u64 fixed_ns; /* BW_GAPS_FIXED: a longer gap begins a batch */
+	enum bw_gaps_algorithm algorithm;
+	__u32 min_gaps;
+};
+
 /* Lengths as codes: 8 to the octave, so that a difference of codes is a ratio of gaps. */
 #define BW_OCTAVE 8
 #define BW_NO_MODE 0xff

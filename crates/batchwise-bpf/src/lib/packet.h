@@ -7,7 +7,6 @@
 #define BW_PACKET_H
 
 #include "base.h"
-#include "../flows/flows_intf.h"
 
 #define BW_ETH_HEADER 14
 #define BW_VLAN_TAG 4
@@ -39,6 +38,17 @@ enum bw_parse {
 	BW_PARSE_FRAGMENT,  /* of more than one */
 	BW_PARSE_SHORT,	    /* headers reach beyond `end` */
 };
+
+/* Whose packet it is, as the client sent it. */
+struct bw_tuple {
+	__u8 src[16]; /* IPv4 as IPv4-mapped IPv6 */
+	__u8 dst[16];
+	__u16 sport; /* host order, as dport */
+	__u16 dport;
+	__u8 proto;
+	__u8 reserved;
+	__u16 backend; /* that a load balancer sends it to; 0: none */
+} __attribute__((aligned(8)));
 
 struct bw_packet {
 	struct bw_tuple tuple;

@@ -7,7 +7,37 @@
 #define BW_QUEUE_H
 
 #include "base.h"
-#include "../sense/sense_intf.h"
+
+/* What is counted as one item of a queue. */
+enum bw_unit { BW_CALLS, BW_BYTES, BW_SEGS, BW_UNITS };
+
+/* The paper's three queues (§3.2) and the application's own time. */
+enum bw_queue_id { BW_UNACKED, BW_UNREAD, BW_ACKDELAY, BW_TURNAROUND, BW_QUEUES };
+
+/* Algorithm 1's 4-tuple. */
+struct bw_queue {
+	__u64 time;	/* ns, CLOCK_MONOTONIC, of the last change */
+	__u64 integral; /* items x ns */
+	__u64 total;	/* items that left */
+	__u32 size;	/* items in the queue */
+	__u32 reserved;
+};
+
+#define BW_MARKS 32 /* a power of two */
+
+/* Where in the byte stream items end. */
+struct bw_mark {
+	__u32 end; /* sequence number after the last byte */
+	__u16 calls;
+	__u16 segs;
+};
+
+/* The marks that one consumer has not passed yet, oldest first. */
+struct bw_marks {
+	__u32 head; /* free-running */
+	__u32 tail;
+	struct bw_mark m[BW_MARKS];
+};
 
 BW_INLINE void bw_touch(struct bw_queue *q, __u64 now)
 {

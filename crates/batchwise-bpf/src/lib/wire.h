@@ -22,6 +22,17 @@
 #define BW_WIRE_BYTES_SHIFT 10 /* bytes are integrated as KiB */
 #define BW_WIRE_TIME_MASK 0x0fffffffU
 
+/* A queue of the peer: the last raw counters from the wire, and what they add up to. */
+struct bw_peer_queue {
+	__u64 time;	/* units of 2^BW_WIRE_TIME_SHIFT ns */
+	__u64 integral; /* as on the wire */
+	__u64 total;	/* items */
+	__u32 raw_time;
+	__u32 raw_integral;
+	__u32 raw_total;
+	__u32 heard; /* options accumulated for this queue */
+};
+
 /* A decoded option. */
 struct bw_wire {
 	__u32 unit;

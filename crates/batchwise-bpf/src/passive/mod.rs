@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchwise_core::passive::{Epoch, Params};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, ProgramHandle, ProgramType};
 
 use crate::Error;
@@ -15,7 +14,7 @@ use crate::features::{self, Machine, Subcommand, XDP_FRAGS};
 use crate::flows;
 pub use crate::flows::Counters;
 use crate::flows::events::{Events, buckets, event_bytes};
-use crate::object::{holder, percpu, rodata};
+use crate::object::{self, percpu, rodata};
 use crate::passive_skel::{OpenPassiveSkel, PassiveSkel, PassiveSkelBuilder, types};
 
 /// Where packets are seen.
@@ -218,7 +217,10 @@ fn load_then(
 }
 
 fn bad_then(path: &Path, why: &str) -> Error {
-    Error::Refused(format!("cannot go on with {}: {why}", path.display()))
+    Error::BadThen {
+        path: path.to_owned(),
+        why: why.to_owned(),
+    }
 }
 
 pub(crate) fn load(
@@ -227,26 +229,25 @@ pub(crate) fn load(
     attached: Attach,
     frags: bool,
 ) -> Result<PassiveSkel<'static>, Error> {
-    let mut open = PassiveSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-    configure(&mut open, config, frags)?;
+    object::load::<PassiveSkelBuilder>(|open| {
+        configure(open, config, frags)?;
 
-    let sizing = Error::bpf;
-    let events = open.maps.events.set_max_entries(event_bytes(config.flows));
-    events.map_err(sizing("sizing the ring buffer"))?;
-    let flows = open.maps.flows.set_max_entries(buckets);
-    flows.map_err(sizing("sizing the flow table"))?;
+        let sizing = Error::bpf;
+        let events = open.maps.events.set_max_entries(event_bytes(config.flows));
+        events.map_err(sizing("sizing the ring buffer"))?;
+        let flows = open.maps.flows.set_max_entries(buckets);
+        flows.map_err(sizing("sizing the flow table"))?;
 
-    let then = config.then.is_some();
-    open.progs.bw_tc.set_autoload(attached == Attach::Tc);
-    let xdp = attached != Attach::Tc;
-    open.progs.bw_xdp.set_autoload(xdp && !then);
-    open.progs.bw_xdp_then.set_autoload(xdp && then);
-    let flags = if frags { XDP_FRAGS } else { 0 };
-    open.progs.bw_xdp.set_flags(flags);
-    open.progs.bw_xdp_then.set_flags(flags);
-    open.load().map_err(Error::bpf("loading the BPF programs"))
+        let then = config.then.is_some();
+        open.progs.bw_tc.set_autoload(attached == Attach::Tc);
+        let xdp = attached != Attach::Tc;
+        open.progs.bw_xdp.set_autoload(xdp && !then);
+        open.progs.bw_xdp_then.set_autoload(xdp && then);
+        let flags = if frags { XDP_FRAGS } else { 0 };
+        open.progs.bw_xdp.set_flags(flags);
+        open.progs.bw_xdp_then.set_flags(flags);
+        Ok(())
+    })
 }
 
 fn configure(open: &mut OpenPassiveSkel<'_>, config: &Config, frags: bool) -> Result<(), Error> {

@@ -2,28 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read as _};
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, RingBuffer};
-use libbpf_sys::{
-    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC,
-    PERF_FORMAT_TOTAL_TIME_RUNNING, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, perf_event_attr,
-};
 use nix::libc;
 
 pub use batchwise_core::profile::report::Clock;
 
 use crate::Error;
 use crate::attach::cgroup::Cgroup;
+use crate::attach::clock::{best_clock, open_clock};
 use crate::features::{self, CLOCK_REMEDY, Machine, Subcommand};
-use crate::object::{holder, ring, rodata};
-use crate::plain::{Plain, read};
+use crate::object::{self, ring, rodata};
+use crate::plain::read;
 use crate::profile_skel::{ProfileSkel, ProfileSkelBuilder, types};
 
 /// What to sample.
@@ -88,10 +83,8 @@ impl Sampler {
     /// When the kernel does not allow it, or a CPU or cgroup is not there.
     pub fn load(config: &Config) -> Result<Self, Error> {
         let online = online_cpus()?;
-        if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(cpu)) {
-            return Err(Error::Refused(format!(
-                "CPU {cpu} is not online: those that are: {online:?}"
-            )));
+        if let Some(&cpu) = config.cpus.iter().find(|cpu| !online.contains(cpu)) {
+            return Err(Error::NoCpu { cpu, online });
         }
         let cpus = match config.cpus.is_empty() {
             true => online,
@@ -99,9 +92,9 @@ impl Sampler {
         };
         let skel = load(config, cpus.len() as u32)?;
         let (clock, speed) = best_clock().map_err(|error| match error.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => {
-                Error::Refused(format!("not allowed to sample CPUs: {CLOCK_REMEDY}"))
-            }
+            Some(libc::EACCES | libc::EPERM) => Error::NoSampling {
+                remedy: CLOCK_REMEDY,
+            },
             _ => Error::io("opening a CPU's clock")(error),
         })?;
         let samples = Arc::default();
@@ -215,19 +208,18 @@ impl Sampler {
 
 fn load(config: &Config, cpus: u32) -> Result<ProfileSkel<'static>, Error> {
     features::require(&Machine::look(), Subcommand::Profile)?;
-    let mut open = ProfileSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-    let resized = open.maps.samples.set_max_entries(room(cpus));
-    resized.map_err(Error::bpf("sizing the ring buffer"))?;
-    let data = rodata(open.maps.rodata_data.as_deref_mut())?;
-    data.only_pids = config.only_pids;
-    data.user_stacks = config.user_stacks;
-    if let Some(dir) = &config.cgroup {
-        let cgroup = Cgroup::open(dir)?;
-        (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
-    }
-    open.load().map_err(Error::bpf("loading the BPF programs"))
+    object::load::<ProfileSkelBuilder>(|open| {
+        let resized = open.maps.samples.set_max_entries(room(cpus));
+        resized.map_err(Error::bpf("sizing the ring buffer"))?;
+        let data = rodata(open.maps.rodata_data.as_deref_mut())?;
+        data.only_pids = config.only_pids;
+        data.user_stacks = config.user_stacks;
+        if let Some(dir) = &config.cgroup {
+            let cgroup = Cgroup::open(dir)?;
+            (data.cgroup, data.cgroup_level) = (cgroup.id, cgroup.level as i32);
+        }
+        Ok(())
+    })
 }
 
 fn room(cpus: u32) -> u32 {
@@ -252,37 +244,6 @@ pub(crate) fn load_alone() -> Result<ProfileSkel<'static>, Error> {
     load(&config, 1)
 }
 
-/// The processor's counter where there is one, else a timer; and how much of it passes in a second.
-pub(crate) fn best_clock() -> io::Result<(Clock, f64)> {
-    let open = |clock, speed| open_clock(clock, 0, speed as u64).map(|_| (clock, speed));
-    let cycles = cycles_a_second().and_then(|speed| open(Clock::Cycles, speed));
-    cycles.or_else(|_| open(Clock::Timer, 1e9))
-}
-
-/// It is counted for so long how fast the processor is.
-const CALIBRATE: Duration = Duration::from_millis(20);
-
-/// Cycles a second of this thread while it works: the period of samples is fixed by it. One that the kernel adapts would give
-/// the samples of an idle CPU, of which it takes as many, the weight of those of a busy one.
-fn cycles_a_second() -> io::Result<f64> {
-    let mut attr = clock_attr(Clock::Cycles);
-    attr.read_format = PERF_FORMAT_TOTAL_TIME_RUNNING.into();
-    let mut counter = fs::File::from(open(&attr, 0, -1)?);
-    let until = Instant::now() + CALIBRATE;
-    while Instant::now() < until {
-        std::hint::spin_loop();
-    }
-    let mut counted = [0; 16];
-    counter.read_exact(&mut counted)?;
-    let (cycles, ns) = counted.split_at(8);
-    let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes) as f64;
-    let speed = number(cycles) * 1e9 / number(ns);
-    let is_plausible = speed.is_finite() && speed >= 1e6;
-    is_plausible
-        .then_some(speed)
-        .ok_or_else(|| io::ErrorKind::Unsupported.into())
-}
-
 /// Clocks of different CPUs tick at periods that differ by multiples of this, ns …
 const APART: i64 = 1_000;
 /// … from as many below the one that was asked for to as many above it.
@@ -299,47 +260,6 @@ fn period(cpu: u32, hz: u32, speed: f64) -> u64 {
     // a high rate has no room for as much
     let ns = period + place * APART.min(period / 1_000);
     (ns as f64 * speed / 1e9) as u64
-}
-
-fn open_clock(clock: Clock, cpu: u32, period: u64) -> io::Result<OwnedFd> {
-    let mut attr = clock_attr(clock);
-    attr.__bindgen_anon_1.sample_period = period;
-    open(&attr, -1, cpu as i32)
-}
-
-fn clock_attr(clock: Clock) -> perf_event_attr {
-    let (kind, config) = match clock {
-        Clock::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
-        Clock::Timer => (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK),
-    };
-    perf_event_attr {
-        type_: kind,
-        size: size_of::<perf_event_attr>() as u32,
-        config: config.into(),
-        ..Default::default()
-    }
-}
-
-/// Of a thread (0: this one) or of all (-1), on a CPU or on all (-1).
-fn open(attr: &perf_event_attr, thread: i32, cpu: i32) -> io::Result<OwnedFd> {
-    // SAFETY: `attr` is as long as it says; the kernel only reads it.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const *attr,
-            thread,
-            cpu,
-            -1,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    match fd {
-        0.. => {
-            // SAFETY: the kernel has just opened it for us.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-        }
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// CPUs that are online.
@@ -374,8 +294,6 @@ impl Sample {
         }
     }
 }
-
-impl Plain for types::bw_sample {}
 
 #[cfg(test)]
 mod tests {

@@ -15,26 +15,16 @@ use batchwise_core::tune::Arm;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 
 use super::extension::{Extension, Loaded};
-use super::owners::Owners;
+use super::owners::{Owners, Socket};
 use crate::Error;
-use crate::attach::{done, netns, walk};
+use crate::attach::{netns, walk};
 use crate::features::Subcommand;
-use crate::plain::{Plain, bytes, octets, read};
+use crate::object::done;
+use crate::plain::{bytes, octets, read};
 use crate::sense_skel::{OpenSenseSkel, types};
 
 /// Services that can be switched at a time.
 pub const MOST_SERVICES: usize = types::bw_controls_size::BW_CONTROLS.0 as usize;
-
-/// A socket, and what it is to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Socket {
-    /// Its cookie.
-    pub cookie: u64,
-    /// Inode of its network namespace.
-    pub netns: u32,
-    /// TCP_NODELAY.
-    pub nodelay: bool,
-}
 
 /// Lets sockets be changed.
 #[derive(Clone, Copy, Debug)]
@@ -294,6 +284,3 @@ impl Release {
         Ok(back)
     }
 }
-
-impl Plain for types::bw_service {}
-impl Plain for types::bw_control {}

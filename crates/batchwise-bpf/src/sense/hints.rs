@@ -6,7 +6,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::extension::{Extension, Loaded};
 use crate::Error;
-use crate::plain::{Plain, bytes};
+use crate::plain::bytes;
 use crate::sense_skel::{OpenSenseSkel, types};
 
 /// Lets hints be advertised; with [`super::Exchange`].
@@ -62,5 +62,3 @@ impl Advertiser {
         done.map_err(Error::bpf("writing a hint"))
     }
 }
-
-impl Plain for types::bw_queue {}

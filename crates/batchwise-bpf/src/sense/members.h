@@ -10,7 +10,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
-#include "../lib/endpoint.h"
+#include "sense_intf.h"
 
 #define BW_MAX_PORTS 9 /* and one of them is the bench's */
 

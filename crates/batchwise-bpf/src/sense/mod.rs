@@ -3,23 +3,19 @@
 
 mod actuator;
 mod config;
-mod counting;
 mod exchange;
 mod extension;
 mod hints;
 mod owners;
 mod ping;
-mod prices;
 mod record;
 pub(crate) mod sensor;
-mod tails;
 
-pub use actuator::{Actuator, GuardFds, MOST_SERVICES, Release, Socket, Tuning};
+pub use actuator::{Actuator, GuardFds, MOST_SERVICES, Release, Tuning};
 pub use config::{Config, Units};
-pub use counting::monotonic_ns;
 pub use exchange::Exchange;
 pub use extension::Extension;
 pub use hints::{Advertiser, Hints};
-pub use owners::{Clocks, Owners};
+pub use owners::{Clocks, Owners, Socket};
 pub use ping::Ping;
 pub use sensor::Sensor;

@@ -12,9 +12,19 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::actuator::Socket;
-use crate::plain::{Plain, read};
+use crate::plain::read;
 use crate::sense_skel::types;
+
+/// A socket, and what it is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Its cookie.
+    pub cookie: u64,
+    /// Inode of its network namespace.
+    pub netns: u32,
+    /// TCP_NODELAY.
+    pub nodelay: bool,
+}
 
 /// Where the watched sockets were when they were looked for.
 #[derive(Debug, Default)]
@@ -107,5 +117,3 @@ impl Clocks {
         self.0.iter().filter_map(time).sum()
     }
 }
-
-impl Plain for types::bw_owner {}

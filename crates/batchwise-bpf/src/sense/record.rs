@@ -156,6 +156,3 @@ fn next<T: Plain>(bytes: &mut &[u8]) -> Option<T> {
 pub(crate) fn parse_closed(bytes: &[u8]) -> Option<Connection> {
     read::<types::bw_record>(bytes).map(|rec| Connection::from(&rec))
 }
-
-impl Plain for types::bw_quiet {}
-impl Plain for types::bw_record {}

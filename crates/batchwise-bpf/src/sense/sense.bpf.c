@@ -362,6 +362,7 @@ enum bw_unit *of_unit;
 enum bw_record_flag *of_record_flag;
 enum bw_entry *of_entry;
 enum bw_tails_size *of_tails_size;
+enum bw_hist_size *of_hist_size;
 enum bw_controls_size *of_controls_size;
 struct bw_quiet *of_quiet;
 struct bw_owner *of_owner;

@@ -7,11 +7,10 @@ use batchwise_core::profile::report::Traffic;
 use libbpf_rs::Link;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
-use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel as _, Skel as _};
 
 use crate::Error;
-use crate::object::{holder, percpu};
-use crate::plain::Plain;
+use crate::object::{load, percpu};
 use crate::traffic_skel::{TrafficSkel, TrafficSkelBuilder, types};
 
 /// The programs; attached while it counts.
@@ -25,19 +24,16 @@ pub struct Counter {
 impl Counter {
     /// Loads those whose tracepoints this kernel has.
     pub fn load() -> Result<Self, Error> {
-        let mut open = TrafficSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?;
         let btf = Btf::from_vmlinux().map_err(|_| Error::NoBtf)?;
-        for mut program in open.open_object_mut().progs_mut() {
-            let section = program.section().to_string_lossy().into_owned();
-            let tracepoint = section.trim_start_matches("tp_btf/");
-            let name = format!("btf_trace_{tracepoint}");
-            program.set_autoload(btf.type_by_name::<Typedef<'_>>(&name).is_some());
-        }
-        let skel = open
-            .load()
-            .map_err(Error::bpf("loading the BPF programs"))?;
+        let skel = load::<TrafficSkelBuilder>(|open| {
+            for mut program in open.open_object_mut().progs_mut() {
+                let section = program.section().to_string_lossy().into_owned();
+                let tracepoint = section.trim_start_matches("tp_btf/");
+                let name = format!("btf_trace_{tracepoint}");
+                program.set_autoload(btf.type_by_name::<Typedef<'_>>(&name).is_some());
+            }
+            Ok(())
+        })?;
         Ok(Self {
             skel,
             links: Vec::new(),
@@ -99,5 +95,3 @@ impl Counter {
         Ok(sum)
     }
 }
-
-impl Plain for types::bw_traffic {}

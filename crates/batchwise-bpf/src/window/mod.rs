@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::{fs::File, io};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
 
 use nix::libc;
@@ -16,18 +15,19 @@ use crate::Error;
 use crate::attach::cgroup::Cgroup;
 use crate::attach::walk;
 use crate::features::{self, Machine, Subcommand};
-use crate::object::holder;
-use crate::plain::{Plain, bytes, read};
+use crate::object::load;
+use crate::plain::{bytes, read};
 use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 
 /// Applications at a time.
-pub const MOST_APPS: u32 = 1024;
+pub const MOST_APPS: u32 = types::bw_window_bound::BW_WINDOW_APPS.0;
 
 /// Ports of applications that do not ask themselves.
-pub const MOST_GATES: usize = 16;
+pub const MOST_GATES: usize = types::bw_window_bound::BW_WINDOW_GATES.0 as usize;
 
-/// As in `window_intf.h`: of the agent's setsockopt() on a socket that it registers.
-const LEVEL: i32 = 0x6277;
+/// Of the agent's setsockopt() on a socket that it registers.
+const LEVEL: i32 = types::bw_window_bound::BW_WINDOW_LEVEL.0 as i32;
+/// Any: the programs go by the level.
 const OPTION: i32 = 1;
 
 /// The programs, attached to a cgroup and all below it; detached when dropped.
@@ -93,11 +93,7 @@ impl Window {
         features::require(&Machine::look(), Subcommand::Window)?;
         let namespace = std::fs::metadata("/proc/self/ns/pid");
         let namespace = namespace.map_err(Error::io("looking at our PID namespace"))?;
-        let mut skel = WindowSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?
-            .load()
-            .map_err(Error::bpf("loading the BPF programs"))?;
+        let mut skel = load::<WindowSkelBuilder>(|_| Ok(()))?;
         if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
             bss.agent = std::process::id();
             // the kernel's dev_t has 20 bits for the minor number (MKDEV, linux/kdev_t.h)
@@ -211,5 +207,3 @@ impl Window {
         }
     }
 }
-
-impl Plain for types::bw_wish {}

@@ -274,5 +274,6 @@ int bw_register(struct bpf_sockopt *ctx)
 }
 
 /* No map has these by type: they tell the loader's generator of them. */
+enum bw_window_bound *of_bound;
 struct bw_slot *of_slot;
 struct bw_wish *of_wish;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What the programs, the agent and the applications' library share.
+ * What the programs, the agent and the applications' library share: the only definition of each struct. Rust
+ * types are generated from it, those of the library by a test in batchwise-window.
  */
 #ifndef BW_WINDOW_INTF_H
 #define BW_WINDOW_INTF_H
 
 #include <linux/types.h>
 
-#define BW_WINDOW_APPS 1024 /* applications at a time */
-#define BW_WINDOW_GATES 16  /* ports of applications that do not ask */
-#define BW_WINDOW_LEVEL 0x6277 /* of the agent's setsockopt() on a socket that it registers */
+enum bw_window_bound {
+	BW_WINDOW_APPS = 1024, /* applications at a time */
+	BW_WINDOW_GATES = 16,  /* ports of applications that do not ask */
+	BW_WINDOW_LEVEL = 0x6277, /* of the agent's setsockopt() on a socket that it registers */
+};
 
 /*
  * A registered socket in its application's memory. The application writes the first three, `fallbacks` and

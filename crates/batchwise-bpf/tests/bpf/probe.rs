@@ -4,9 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
+use batchwise_bpf::balance::probe::{Probe, mark};
 use batchwise_bpf::balance::{Backend, Balancer, Method, State};
 use batchwise_bpf::decap::{Decap, DecapConfig};
-use batchwise_bpf::probe::{Probe, mark};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::balance::setup;

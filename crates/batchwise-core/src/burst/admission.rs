@@ -1,8 +1,9 @@
 //! Admission over a queue of its own: the decision with its tables of flows and sources.
 
 use super::credit::Credit;
-use super::decide::{Lease, Packet, Rules, Verdict, decide};
+use super::decide::{Lease, Packet, Verdict, decide};
 use super::reserved::Reserved;
+use super::rules::Rules;
 use super::slots::Slots;
 
 /// Who sent a packet: hashes with a key that senders do not know.

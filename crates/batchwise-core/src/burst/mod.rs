@@ -9,9 +9,11 @@ mod credit;
 mod decide;
 pub mod mark;
 mod reserved;
+mod rules;
 mod slots;
 
 pub use admission::{Admission, Sender};
 pub use credit::Credit;
-pub use decide::{Lease, Packet, Rules, Verdict, decide};
+pub use decide::{Lease, Packet, Verdict, decide};
 pub use reserved::{EPOCHS, Reserved};
+pub use rules::Rules;

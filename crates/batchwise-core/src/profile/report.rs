@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Component, Phase, Tally};
+use super::{Component, Phase};
 
 /// More than this is unknown: no verdict.
 pub const MOST_UNCLASSIFIED: f64 = 0.05;
@@ -284,29 +284,6 @@ pub struct Sampled<'a> {
 }
 
 impl Line {
-    /// From what was counted in it.
-    pub fn of(tally: &Tally, sampled: Sampled<'_>) -> Self {
-        let expected = f64::from(sampled.hz) * sampled.interval_ns as f64 / 1e9;
-        Self {
-            kind: String::from("profile"),
-            ts_ns: sampled.ts_ns,
-            interval_ns: sampled.interval_ns,
-            clock: sampled.clock,
-            hz: sampled.hz,
-            only: sampled.only,
-            samples: tally.busy(),
-            idle: tally.idle(),
-            lost: sampled.lost,
-            cpus_busy: tally.busy() as f64 / expected.max(1.0),
-            components: tally.components(),
-            phases: tally.phases(),
-            cpus: tally.cpus(expected, sampled.cpus),
-            processes: tally.processes(),
-            functions: tally.functions(),
-            traffic: None,
-        }
-    }
-
     /// The share of this component.
     pub fn share(&self, component: Component) -> f64 {
         let found = self.components.iter().find(|s| s.component == component);

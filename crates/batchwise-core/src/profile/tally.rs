@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::report::{CpuShare, FunctionShare, PhaseShare, ProcessShare, Share};
+use super::report::{CpuShare, FunctionShare, Line, PhaseShare, ProcessShare, Sampled, Share};
 use super::{Attributed, Component, Phase};
 
 /// Processes and functions that are told of.
@@ -175,5 +175,30 @@ impl Tally {
         all.sort_by(|a, b| b.share.total_cmp(&a.share));
         all.truncate(MOST);
         all
+    }
+}
+
+impl Line {
+    /// From what was counted in it.
+    pub fn of(tally: &Tally, sampled: Sampled<'_>) -> Self {
+        let expected = f64::from(sampled.hz) * sampled.interval_ns as f64 / 1e9;
+        Self {
+            kind: String::from("profile"),
+            ts_ns: sampled.ts_ns,
+            interval_ns: sampled.interval_ns,
+            clock: sampled.clock,
+            hz: sampled.hz,
+            only: sampled.only,
+            samples: tally.busy(),
+            idle: tally.idle(),
+            lost: sampled.lost,
+            cpus_busy: tally.busy() as f64 / expected.max(1.0),
+            components: tally.components(),
+            phases: tally.phases(),
+            cpus: tally.cpus(expected, sampled.cpus),
+            processes: tally.processes(),
+            functions: tally.functions(),
+            traffic: None,
+        }
     }
 }

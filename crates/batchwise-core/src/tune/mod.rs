@@ -12,13 +12,15 @@ mod controller;
 mod params;
 mod policy;
 mod room;
+mod slice;
 mod switchback;
 
 pub use controller::{Controller, Glimpse, Load, Next, Reason};
 pub use params::Params;
 pub use policy::{BadPolicy, Policy};
 pub use room::Room;
-pub use switchback::{Outcome, Served, Slice, Switchback, Usual};
+pub use slice::Slice;
+pub use switchback::{Outcome, Served, Switchback, Usual};
 
 /// Nagle's algorithm on or off.
 #[derive(

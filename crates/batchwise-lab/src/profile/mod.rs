@@ -1,6 +1,7 @@
 //! Experiment `profile-patterns`: where the CPU time of sender and receiver goes, by traffic pattern, after
 //! *Understanding Host Network Stack Overheads* (§3); what profiling costs; and whether `perf` sees the same.
 
+mod compared;
 mod pattern;
 mod perf;
 mod published;
@@ -26,8 +27,9 @@ use crate::engine::text::{percent, thousands};
 use crate::engine::{Experiment, NoMore, Report, Results, Round, Run, Table, Turn};
 use batchwise_core::profile::Component;
 use batchwise_core::profile::report::Line;
+use compared::{Compared, Shares};
 use pattern::{Pattern, Streams};
-use summary::{Compared, Shares, Summary};
+use summary::Summary;
 
 pub struct ProfilePatterns;
 

@@ -3,8 +3,8 @@
 use batchwise_core::profile::Component;
 use serde::Serialize;
 
+use super::compared::Compared;
 use super::pattern::Pattern;
-use super::summary::Compared;
 
 /// A published number.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::stage::Ground;
+use super::ground::Ground;
 
 /// How long an agent may take to start, …
 const START: Duration = Duration::from_secs(30);

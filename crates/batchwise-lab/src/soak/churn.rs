@@ -15,7 +15,7 @@ use batchwise_testbed::process::lock;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::segment::{VIP, VIP6};
 
-use super::stage::Ground;
+use super::ground::Ground;
 use crate::balance::faults::WHO;
 use crate::drills::{Traffic, echo};
 

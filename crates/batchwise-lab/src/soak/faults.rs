@@ -12,7 +12,8 @@ use rand::seq::IndexedRandom as _;
 
 use super::agents::Kind;
 use super::churn::RATE;
-use super::stage::{Ground, Stage};
+use super::ground::Ground;
+use super::stage::Stage;
 use crate::balance::agent::NAMES;
 
 /// Between two of them, ms.

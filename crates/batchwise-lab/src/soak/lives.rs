@@ -7,7 +7,7 @@ use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use serde::Deserialize;
 
-use super::stage::Ground;
+use super::ground::Ground;
 
 const PORT: u16 = 7_072;
 /// Lives at a time, in a run, and between two runs, s.

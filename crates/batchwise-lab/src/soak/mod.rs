@@ -4,6 +4,7 @@
 mod agents;
 mod churn;
 mod faults;
+mod ground;
 mod lives;
 mod report;
 mod stage;

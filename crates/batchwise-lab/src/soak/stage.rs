@@ -2,7 +2,7 @@
 //! servers for the balancer, and the load on both.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use batchwise_testbed::triangle::{Triangle, TriangleSpec, VANTAGE_SERVER_LINK};
 
 use super::agents::{Agent, Kind};
 use super::churn::Churn;
+use super::ground::Ground;
 use super::lives::Lives;
 use crate::Context;
-use crate::balance::agent::{Settings, WEB, WEB6};
-use crate::balance::faults::{WHO, settings};
+use crate::balance::faults::WHO;
 use crate::balance::site::Site;
 
 const TAG: &str = "soak";
@@ -31,78 +31,8 @@ const TAG: &str = "soak";
 const MTU: u32 = 1600;
 /// The router's queue, which bursts are admitted to.
 const QUEUE: &str = "root handle 1: tbf rate 400mbit burst 64kb limit 500kb";
-/// What pins and the balancer's control socket are called.
-const BALANCER: &str = "soak";
-
 /// How long the balancer may take until it forwards.
 const FORWARDS: Duration = Duration::from_secs(30);
-
-/// The hosts and what agents find there.
-pub struct Ground {
-    pub triangle: Triangle,
-    pub segment: Segment,
-    /// Of the configuration, logs and sockets.
-    pub folder: PathBuf,
-    pub command: PathBuf,
-}
-
-impl Ground {
-    pub fn configuration(&self) -> PathBuf {
-        self.folder.join("lb.toml")
-    }
-
-    pub fn window_socket(&self) -> PathBuf {
-        self.folder.join("window.sock")
-    }
-
-    pub fn hint_socket(&self) -> PathBuf {
-        self.folder.join("hint.sock")
-    }
-
-    /// Writes the balancer's configuration with these weights.
-    pub fn configure(&self, weights: [u32; SERVERS as usize]) -> Result<()> {
-        let settings = Settings {
-            weights,
-            ..settings()
-        };
-        self.write(&settings.text(BALANCER))
-    }
-
-    /// Writes anything in its place.
-    pub fn write(&self, text: &str) -> Result<()> {
-        // as an editor does: there is always a whole file
-        let part = self.folder.join("lb.part");
-        fs::write(&part, text).and_then(|()| fs::rename(&part, self.configuration()))?;
-        Ok(())
-    }
-
-    /// Runs `batchwise balance` with these arguments, to its end.
-    pub fn balance(&self, args: &[&str]) -> Result<()> {
-        let mut command = Command::new(&self.command);
-        command.arg("balance").args(args).args(["--name", BALANCER]);
-        command.env("BATCHWISE_RUN_DIR", &self.folder);
-        let output = self.segment.balancer.inside(|| Ok(command.output()?))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(
-            output.status.success(),
-            "`balance {args:?}`: {}",
-            said.trim()
-        );
-        Ok(())
-    }
-
-    pub fn services() -> [&'static str; 2] {
-        [WEB, WEB6]
-    }
-}
-
-impl Drop for Ground {
-    fn drop(&mut self) {
-        if let Err(error) = self.balance(&["remove"]) {
-            tracing::warn!("{error:#}");
-        }
-    }
-}
 
 /// The fields are dropped in this order.
 pub struct Stage {

@@ -24,9 +24,8 @@ use nix::unistd::Pid;
 
 pub use line::{Counts, Line, WireSpec};
 
-use crate::host::Namespace;
+use crate::host::{Namespace, veth};
 use crate::process::lock;
-use crate::topology::veth;
 
 /// Room of a socket for frames that the thread has not read yet, bytes.
 const RECEIVE_BUFFER: libc::c_int = 8 << 20;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use batchwise_bpf::features::{FEATURES, Feature, Machine, Probe, Status, Subcommand};
-use batchwise_bpf::programs::Program;
+use batchwise_bpf::features::{FEATURES, Feature, Machine, Probe, Program, Status, Subcommand};
+use batchwise_bpf::verify::examine;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
@@ -97,7 +97,7 @@ struct Check {
 pub fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let all = Subcommand::ALL.into_iter();
     let wanted = all.filter(|s| args.subcommand.is_none_or(|only| *s == only));
-    let report = Report::of(&Machine::examine(wanted), args.subcommand);
+    let report = Report::of(&examine(wanted), args.subcommand);
     let text = match args.format {
         Format::Text => report.text(),
         Format::Json => serde_json::to_string_pretty(&report)? + "\n",

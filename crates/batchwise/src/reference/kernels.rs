@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use batchwise_bpf::programs::LIMIT;
+use batchwise_bpf::features::LIMIT;
 use serde::Deserialize;
 
 use super::{hold, root};

@@ -5,28 +5,15 @@ use etherparse::{NetSlice, PacketBuilder, SlicedPacket};
 
 use super::setup::{
     ARRIVES, CLIENT_MAC, Lb, OWN_MAC, VIP, VIP_MAC, XDP_DROP, XDP_PASS, XDP_REDIRECT, XDP_TX,
-    backend, key, mac, options, routed, service, set_mac, veth,
+    backend, key, mac, options, requests, routed, service, set_mac, veth,
 };
 use super::tunnels::{outer, to_v6};
-use crate::frames::{
-    CLIENT_PORT, SYN, Segment, TCP, UDP, ethernet, tcp, tcp_frame, udp, v4, v6, with,
-};
+use crate::frames::{CLIENT_PORT, SYN, Segment, tcp, tcp_frame, with};
 use crate::kernel::{self, in_own_network, need_root};
 
 /// A frame's packet in a frame to the backend on link.
 fn rewritten(frame: &[u8]) -> Vec<u8> {
     [&mac(7)[..], &OWN_MAC, &routed(frame)].concat()
-}
-
-/// Of all four kinds that are balanced.
-pub fn requests() -> Vec<(&'static str, Vec<u8>)> {
-    let tcp = Segment::default().bytes();
-    vec![
-        ("TCP over IPv4", ethernet(&[], &v4(TCP, 0, 0x4000, &tcp))),
-        ("UDP over IPv4", ethernet(&[], &v4(UDP, 0, 0, &udp(30)))),
-        ("TCP over IPv6", ethernet(&[], &v6(&[], TCP, &tcp))),
-        ("UDP over IPv6", ethernet(&[], &v6(&[], UDP, &udp(30)))),
-    ]
 }
 
 #[test]

@@ -8,7 +8,7 @@ use batchwise_bpf::balance::{
 };
 
 pub use crate::frames::tcp;
-use crate::frames::{SERVER_PORT, Segment, tcp_frame};
+use crate::frames::{SERVER_PORT, Segment, TCP, UDP, ethernet, tcp_frame, udp, v4, v6};
 use crate::kernel::{self, need_root};
 pub use crate::kernel::{XDP_DROP, XDP_PASS};
 
@@ -226,4 +226,15 @@ pub fn routed(frame: &[u8]) -> Vec<u8> {
     let sum = u32::from(u16::from_be_bytes([rest[12], rest[13]])) + 0x0100;
     rest[12..14].copy_from_slice(&((sum % 0xffff) as u16).to_be_bytes());
     rest
+}
+
+/// Of all four kinds that are balanced.
+pub fn requests() -> Vec<(&'static str, Vec<u8>)> {
+    let tcp = Segment::default().bytes();
+    vec![
+        ("TCP over IPv4", ethernet(&[], &v4(TCP, 0, 0x4000, &tcp))),
+        ("UDP over IPv4", ethernet(&[], &v4(UDP, 0, 0, &udp(30)))),
+        ("TCP over IPv6", ethernet(&[], &v6(&[], TCP, &tcp))),
+        ("UDP over IPv6", ethernet(&[], &v6(&[], UDP, &udp(30)))),
+    ]
 }

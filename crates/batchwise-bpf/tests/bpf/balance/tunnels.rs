@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use batchwise_bpf::balance::{Backend, Method};
 use etherparse::{NetSlice, SlicedPacket};
 
-use super::paths::requests;
-use super::setup::{Lb, XDP_TX, backend, ip};
+use super::setup::{Lb, XDP_TX, backend, ip, requests};
 use crate::frames::{ACK, Segment, tcp, tcp_frame};
 
 fn tunnel(address: &str, source: &str) -> Backend {

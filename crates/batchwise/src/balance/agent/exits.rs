@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use batchwise_bpf::probe::{Attached, Probe};
+use batchwise_bpf::balance::probe::{Attached, Probe};
 use batchwise_core::balance::report::Health;
 
 use super::super::config::{Kind, Service};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
+use batchwise_bpf::balance::probe::{self, Attached};
 use batchwise_bpf::balance::{self as bpf, Balancer};
-use batchwise_bpf::probe::{self, Attached};
 use batchwise_core::balance::SLOTS;
 use batchwise_core::balance::report::Health;
 

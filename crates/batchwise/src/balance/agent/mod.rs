@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use batchwise_bpf::balance::probe::{Attached, Probe};
 use batchwise_bpf::balance::{self as bpf, Balancer, Measure, Options};
-use batchwise_bpf::probe::{Attached, Probe};
 use batchwise_core::balance::report::Policy;
 use batchwise_core::passive::Params;
 

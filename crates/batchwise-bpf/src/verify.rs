@@ -1,5 +1,6 @@
 //! The programs of each subcommand as this kernel's verifier finds them: every one that would run here is
-//! loaded, in the configuration that has it do most, and attached nowhere.
+//! loaded, in the configuration that has it do most, and attached nowhere. The doctor asks for it; nothing
+//! else stands on it, as it stands on every loader.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -11,37 +12,30 @@ use batchwise_core::passive::Params;
 use batchwise_core::sense::report::Unit;
 use libbpf_rs::Object;
 use libbpf_rs::skel::Skel;
-use serde::Serialize;
 
+use crate::Error;
+use crate::balance::probe::Probe;
 use crate::balance::{Balancer, Measure, Options};
 use crate::burst::{Admitter, Bottleneck, Leave, Marker, Marking};
 use crate::decap::{Decap, DecapConfig};
-use crate::features::{Machine, OWN_QUEUE, SendHook, Subcommand};
+use crate::features::{self, Machine, OWN_QUEUE, Program, SendHook, Subcommand};
 use crate::object::info;
 use crate::passive::{self, Attach};
-use crate::probe::Probe;
 use crate::profile;
-use crate::sense::sensor;
+use crate::sense::{Config, Exchange, Extension, Hints, Tuning, Units, sensor};
 use crate::traffic::Counter;
 use crate::window::Window;
-use crate::{Config, Error, Exchange, Extension, Hints, Tuning, Units};
 
-/// What the kernel's verifier looks at, at most, before it gives up: `BPF_COMPLEXITY_LIMIT_INSNS`.
-pub const LIMIT: u32 = 1_000_000;
-
-/// A program that the kernel took.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Program {
-    /// Its name, as in the kernel.
-    pub name: String,
-    /// How many instructions the verifier looked at, out of [`LIMIT`]. Absent: the kernel does not say
-    /// (before Linux 5.16).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instructions: Option<u32>,
-    /// Which hook for what is sent it is for.
-    #[serde(skip)]
-    pub hook: Option<SendHook>,
+/// Looks at this machine, and where the privileges are there gives the kernel the programs of these
+/// subcommands to load, but those for which it is known to lack something.
+pub fn examine(subcommands: impl Iterator<Item = Subcommand>) -> Machine {
+    let mut machine = Machine::look();
+    if machine.missing_capabilities().is_empty() {
+        let can = |s: &Subcommand| features::require(&machine, *s).is_ok();
+        let loaded = |s| (s, load(s).map_err(|e| e.to_string()));
+        machine.loads = subcommands.filter(can).map(loaded).collect();
+    }
+    machine
 }
 
 /// Loads all programs that `subcommand` may use.
@@ -161,7 +155,7 @@ fn passively(attach: Attach, then: Option<PathBuf>) -> passive::Config {
     }
 }
 
-pub(crate) fn balanced() -> Options {
+fn balanced() -> Options {
     Options {
         name: String::new(),
         interfaces: Vec::new(),

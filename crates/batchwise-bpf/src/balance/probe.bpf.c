@@ -8,9 +8,10 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "balance_intf.h"
 #include "../lib/encap.h"
 
-#define BW_PROBE_MARK 0x62770000 /* as in mod.rs; the backend's index is in the low half */
+#define BW_PROBE_MARK 0x62770000 /* as in probe.rs; the backend's index is in the low half */
 #define BW_TCP_FLAGS 13 /* their place in a TCP header */
 #define TCX_NEXT -1
 #define TCX_DROP 2

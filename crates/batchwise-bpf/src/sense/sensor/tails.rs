@@ -8,15 +8,15 @@ use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tails::Histogram;
 use libbpf_rs::MapCore as _;
 
-use super::sensor::Sensor;
+use super::Sensor;
 use crate::Error;
 use crate::object::percpu;
-use crate::plain::{Plain, read};
+use crate::plain::read;
 use crate::sense_skel::types;
 
 /// So many services have histograms.
 const MOST: u32 = types::bw_tails_size::BW_TAILS.0;
-const SHIFT: u32 = types::bw_tails_size::BW_HIST_SHIFT.0;
+const SHIFT: u32 = types::bw_hist_size::BW_HIST_SHIFT.0;
 
 /// What was read last, to tell what is new.
 #[derive(Debug, Default)]
@@ -75,5 +75,3 @@ impl Sensor {
         })
     }
 }
-
-impl Plain for types::bw_hist {}

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use batchwise_core::sense::governor::Prices;
 
-use super::ping::Ping;
-use super::sensor::Sensor;
+use super::Sensor;
 use crate::Error;
+use crate::sense::ping::Ping;
 
 /// With and without the programs in turn; the least counts, as all that disturbs adds.
 const ROUNDS: usize = 8;

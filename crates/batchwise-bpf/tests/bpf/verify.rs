@@ -1,7 +1,8 @@
 //! All programs of all subcommands on the running kernel.
 
+use batchwise_bpf::features::LIMIT;
 use batchwise_bpf::features::Subcommand;
-use batchwise_bpf::programs::{LIMIT, load};
+use batchwise_bpf::verify::load;
 
 use crate::kernel::need_root;
 

@@ -1,7 +1,11 @@
 //! The sensor: loads and attaches the programs that count what TCP sockets do, and reads what they count.
 
+mod counting;
+mod prices;
+mod tails;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -9,21 +13,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use batchwise_core::sense::connection::{Connection, Reading};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, RingBuffer};
 
 use super::config::Config;
 use super::extension::{Extension, Loaded};
-use super::prices::Bench;
 use super::record::{Dump, parse_closed};
-use super::tails::Before;
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
 use crate::attach::{netns, walk};
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
-use crate::object::{holder, ring, rodata, skipped_runs};
+use crate::object::{self, ring, rodata, skipped_runs};
 use crate::plain::read;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
+use crate::time::require_initial_time_ns;
+use prices::Bench;
+use tails::Before;
 
 /// The attached programs.
 pub struct Sensor {
@@ -32,16 +36,16 @@ pub struct Sensor {
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
-    pub(super) doorbell: RingBuffer<'static>,
+    doorbell: RingBuffer<'static>,
     /// Until when the last peer that rang counts, ns, CLOCK_MONOTONIC; 0: nobody rang.
-    pub(super) calls: Arc<Mutex<u64>>,
-    pub(super) send: SendHook,
-    pub(super) bench: Option<Bench>,
-    pub(super) before: Before,
+    calls: Arc<Mutex<u64>>,
+    send: SendHook,
+    bench: Option<Bench>,
+    before: Before,
     /// What sees connections begin and end is attached while nothing is counted, too.
-    pub(super) state_stays: bool,
+    state_stays: bool,
     /// The programs that are attached while events are counted.
-    pub(super) counting: Vec<Link>,
+    counting: Vec<Link>,
     /// They find the connections that are already there.
     walks: Vec<Link>,
     cgroup: Option<Cgroup>,
@@ -53,7 +57,7 @@ pub struct Sensor {
     _links: Vec<Link>,
 }
 
-pub(super) const STATE: &str = "attaching to inet_sock_set_state";
+const STATE: &str = "attaching to inet_sock_set_state";
 
 /// How often a dump is repeated for records that were being written while they were read.
 const DUMP_TRIES: usize = 4;
@@ -69,7 +73,7 @@ impl Sensor {
         config: &Config,
         extension: &E,
     ) -> Result<(Self, E::Attached), Error> {
-        of_the_machines_time()?;
+        require_initial_time_ns()?;
         let machine = Machine::look();
         features::require(
             &machine,
@@ -261,7 +265,7 @@ impl Sensor {
     }
 
     /// What the programs and we share, at this moment.
-    pub(super) fn shared<T: Default>(&self, get: impl FnOnce(&types::bss) -> T) -> T {
+    fn shared<T: Default>(&self, get: impl FnOnce(&types::bss) -> T) -> T {
         let data = self.skel.maps.bss_data.as_deref();
         data.map(get).unwrap_or_default()
     }
@@ -283,7 +287,8 @@ pub(crate) fn load(
             Err(e) => refused = Some(e),
         }
     }
-    Err(refused.unwrap_or_else(|| Error::Refused("no hook for what is sent".to_owned())))
+    // what is required was there: a hook, or no BTF that could tell of one
+    Err(refused.unwrap_or(Error::NoBtf))
 }
 
 /// With this hook, which can be attached. `storage`: the kernel takes the iterator of members.
@@ -296,65 +301,47 @@ fn load_for(
     machine: &Machine,
     bench: Option<u16>,
 ) -> Result<SenseSkel<'static>, Error> {
-    let mut open = SenseSkelBuilder::default()
-        .open(holder())
-        .map_err(Error::bpf("opening the BPF object"))?;
-
-    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-    let most = ro.ports.len() - 1; // the last is the bench's
-    if config.ports.len() > most {
-        let given = config.ports.len();
-        return Err(Error::Refused(format!(
-            "{given} ports given, at most {most} can be watched at once"
-        )));
-    }
-    let ports = config.ports.iter().chain(&bench);
-    for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
-        *slot = *port;
-    }
-    ro.n_ports = ports.count() as u32;
-    ro.bench_port = bench.unwrap_or(0);
-    if let Some(bss) = open.maps.bss_data.as_deref_mut() {
-        bss.paused = 1;
-        bss.others = 1; // until that is known
-        bss.brief = u32::from(config.brief);
-    }
-    let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
-    ro.units |= config.units.counted;
-    ro.advertised_units = config.units.advertised;
-    ro.tailing = config.tails;
-    ro.late_send = hook == SendHook::Ended;
-    ro.late_callbacks = machine.has(LATE_CALLBACKS);
-    if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
-        ro.cgroup_id = c.id;
-        ro.cgroup_level = c.level;
-    }
-    let progs = &mut open.progs;
-    progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
-    progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
-    progs.bw_send_late.set_autoload(hook == SendHook::Ended);
-    progs.bw_dump.set_autoload(storage);
-    progs.bw_dump_files.set_autoload(!storage);
-    extension.configure(&mut open);
-    let skel = open
-        .load()
-        .map_err(Error::bpf("loading the BPF programs"))?;
+    let skel = object::load::<SenseSkelBuilder>(|open| {
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        let most = ro.ports.len() - 1; // the last is the bench's
+        if config.ports.len() > most {
+            return Err(Error::TooMany {
+                what: "ports can be watched",
+                given: config.ports.len(),
+                most,
+            });
+        }
+        let ports = config.ports.iter().chain(&bench);
+        for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
+            *slot = *port;
+        }
+        ro.n_ports = ports.count() as u32;
+        ro.bench_port = bench.unwrap_or(0);
+        if let Some(bss) = open.maps.bss_data.as_deref_mut() {
+            bss.paused = 1;
+            bss.others = 1; // until that is known
+            bss.brief = u32::from(config.brief);
+        }
+        let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
+        ro.units |= config.units.counted;
+        ro.advertised_units = config.units.advertised;
+        ro.tailing = config.tails;
+        ro.late_send = hook == SendHook::Ended;
+        ro.late_callbacks = machine.has(LATE_CALLBACKS);
+        if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {
+            ro.cgroup_id = c.id;
+            ro.cgroup_level = c.level;
+        }
+        let progs = &mut open.progs;
+        progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
+        progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
+        progs.bw_send_late.set_autoload(hook == SendHook::Ended);
+        progs.bw_dump.set_autoload(storage);
+        progs.bw_dump_files.set_autoload(!storage);
+        extension.configure(open);
+        Ok(())
+    })?;
     // some kernels load fentry programs and cannot attach them
     drop(hook.attach(&skel)?);
     Ok(skel)
-}
-
-/// The programs' clock is the machine's (bpf_ktime_get_ns), whatever this process's is.
-fn of_the_machines_time() -> Result<(), Error> {
-    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-    let of_clock = offsets
-        .lines()
-        .find_map(|line| line.strip_prefix("monotonic"));
-    let is_own = of_clock.is_some_and(|rest| rest.split_whitespace().any(|part| part != "0"));
-    match is_own {
-        false => Ok(()),
-        true => Err(Error::Refused(
-            "this time namespace has a clock of its own: run in the machine's (nsenter --time=/proc/1/ns/time)".to_owned(),
-        )),
-    }
 }

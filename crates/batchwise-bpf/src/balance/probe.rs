@@ -3,13 +3,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
+use super::Balancer;
 use crate::Error;
 use crate::attach::interface::{Attachment, Interface, Tc};
-use crate::balance::Balancer;
-use crate::object::holder;
+use crate::object::load;
 use crate::probe_skel::{ProbeSkel, ProbeSkelBuilder};
 
 /// The upper half of a probe's mark.
@@ -52,14 +51,10 @@ impl Probed {
 impl Probe {
     /// Loads the program and attaches it nowhere yet.
     pub fn load(balancer: &Balancer) -> Result<Self, Error> {
-        let mut open = ProbeSkelBuilder::default()
-            .open(holder())
-            .map_err(Error::bpf("opening the BPF object"))?;
-        let reused = open.maps.backends.reuse_fd(balancer.backends_map());
-        reused.map_err(Error::bpf("sharing the balancer's backends"))?;
-        let skel = open
-            .load()
-            .map_err(Error::bpf("loading the BPF programs"))?;
+        let skel = load::<ProbeSkelBuilder>(|open| {
+            let reused = open.maps.backends.reuse_fd(balancer.backends_map());
+            reused.map_err(Error::bpf("sharing the balancer's backends"))
+        })?;
         Ok(Self { skel })
     }
 

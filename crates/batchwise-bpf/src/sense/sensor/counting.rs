@@ -8,18 +8,13 @@ use std::time::Duration;
 
 use batchwise_core::sense::governor::Runs;
 use libbpf_rs::Link;
-use nix::time::{ClockId, clock_gettime};
 
-use super::sensor::{STATE, Sensor};
+use super::{STATE, Sensor};
 use crate::Error;
 use crate::attach::walk;
 use crate::features::SendHook;
 use crate::sense_skel::SenseSkel;
-
-/// ns of the clock that the programs use (`bpf_ktime_get_ns`).
-pub fn monotonic_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
-}
+use crate::time::monotonic_ns;
 
 impl SendHook {
     /// Attaches the program that it was loaded with.
