@@ -78,21 +78,33 @@ BW_INLINE struct bw_bucket *bw_bucket(__u64 tag, int second)
 }
 
 /*
- * Which way of the bucket is the tag's: BW_WAYS + way, or 0. Without branches: the processor would
- * mispredict them, and the verifier follow each.
+ * Which ways of the bucket have the tag: a bit each. Without branches: the processor would mispredict
+ * them, and the verifier follow each.
  */
-BW_INLINE __u32 bw_way(const struct bw_bucket *b, __u32 tag)
+BW_INLINE __u64 bw_ways(const struct bw_bucket *b, __u32 tag)
 {
-	__u64 d;
-	__u32 way = 0, i;
+	__u64 d, ways = 0;
+	__u32 i;
 
 #pragma unroll
 	for (i = 0; i < BW_WAYS; i++) {
 		d = b->tag[i] ^ tag;
 		barrier_var(d);
-		way |= (d - 1) >> 59 & (BW_WAYS | i); /* 31 of 0 - 1, else 0 */
+		ways |= (d - 1) >> 63 << i; /* 1 of 0 - 1, else 0 */
 	}
-	return way;
+	return ways;
+}
+
+/*
+ * The lowest way of several: two CPUs may have inserted the flow at once. The other slot is then
+ * nobody's, and is forgotten when it has been idle for long.
+ */
+BW_INLINE __u32 bw_lowest(__u64 ways)
+{
+	ways &= -ways;
+	ways *= ways;
+	ways *= ways; /* 1 << 4 * way */
+	return 0x0123456789abcdefULL * ways >> 60;
 }
 
 /* What the slot's `rest` was; 0: another CPU has it, or nobody. */
@@ -109,21 +121,22 @@ BW_INLINE void bw_unlock(struct bw_slot *s, __u32 rest)
 /* 1: found, and locked; 0: not there; -1: another CPU has it. */
 BW_INLINE int bw_find(__u64 tag, struct bw_position *at)
 {
-	__u32 way, rest;
+	__u64 ways;
+	__u32 rest;
 
 	at->bucket = bw_bucket(tag, 0);
 	if (!at->bucket)
 		return 0;
-	way = bw_way(at->bucket, tag);
-	if (!way) {
+	ways = bw_ways(at->bucket, tag);
+	if (!ways) {
 		at->bucket = bw_bucket(tag, 1);
 		if (!at->bucket)
 			return 0;
-		way = bw_way(at->bucket, tag);
-		if (!way)
+		ways = bw_ways(at->bucket, tag);
+		if (!ways)
 			return 0;
 	}
-	at->way = way & (BW_WAYS - 1);
+	at->way = bw_lowest(ways);
 	at->slot = &at->bucket->slot[at->way];
 	rest = bw_lock(at->slot);
 	if (rest == tag >> 32)
@@ -134,14 +147,19 @@ BW_INLINE int bw_find(__u64 tag, struct bw_position *at)
 	return 0;
 }
 
-/* How many ways of the bucket are taken; times 256, plus a free one. Verified on its own. */
-BW_APART int bw_taken(struct bw_bucket *b)
+/*
+ * How many ways of the bucket are taken; times 256, plus a free one. -1: one of them is the tag's, which
+ * another CPU has just inserted. Verified on its own.
+ */
+BW_APART int bw_taken(struct bw_bucket *b, __u32 tag)
 {
 	__u32 taken = 0, vacant = 0, i;
 
 	if (!b)
 		return 0;
 	for (i = 0; i < BW_WAYS; i++) {
+		if (b->tag[i] == tag)
+			return -1;
 		if (b->tag[i])
 			taken++;
 		else
@@ -217,19 +235,22 @@ BW_INLINE void bw_end(struct bw_position *at, __u64 tag, const struct bw_tuple *
 BW_INLINE int bw_insert(__u64 tag, __u64 now, struct bw_counters *c, struct bw_position *at)
 {
 	struct bw_bucket *first = bw_bucket(tag, 0), *second = bw_bucket(tag, 1);
-	__u32 taken, other, rest;
+	int taken, other;
+	__u32 rest;
 
 	if (!first || !second)
 		return 0;
 	at->bucket = first;
-	taken = bw_taken(first);
+	taken = bw_taken(first, tag);
 	if (taken >> 8 >= BW_AMPLE) {
-		other = bw_taken(second);
+		other = bw_taken(second, tag);
 		if (other >> 8 < taken >> 8) {
 			at->bucket = second;
 			taken = other;
 		}
 	}
+	if (taken < 0)
+		return 0;
 	if (taken >> 8 < BW_WAYS) {
 		at->way = taken & (BW_WAYS - 1);
 		at->slot = &at->bucket->slot[at->way];

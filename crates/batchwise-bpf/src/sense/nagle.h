@@ -96,6 +96,12 @@ int bw_app_setting(struct bpf_sockopt *ctx)
 	const int *value = ctx->optval;
 	struct bw_endpoint *e;
 
+	/*
+	 * Only a page of a longer option is shown. Linux before 6.4 refuses such an option, whoever sets it,
+	 * unless optlen is 0: what the application has counts. iptables replaces its tables by one.
+	 */
+	if (ctx->optval_end - ctx->optval < ctx->optlen)
+		ctx->optlen = 0;
 	if (ctx->level != SOL_TCP || ctx->optname != TCP_NODELAY || !ctx->sk)
 		return 1;
 	if (bpf_get_current_pid_tgid() >> 32 == agent)

@@ -85,6 +85,25 @@ fn run_with(program: BorrowedFd<'_>, frame: &[u8], opts: bpf_test_run_opts) -> (
     (opts.retval, out)
 }
 
+/// The map of this name (its first 15 letters) that a program uses.
+pub fn map(program: BorrowedFd<'_>, name: &str) -> MapHandle {
+    let mut ids = [0u32; 16];
+    let mut info = libbpf_sys::bpf_prog_info {
+        nr_map_ids: ids.len() as u32,
+        map_ids: ids.as_mut_ptr() as u64,
+        ..Default::default()
+    };
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: the descriptor is open; the buffers are as long as is said.
+    let error = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
+    };
+    assert_eq!(error, 0, "{}", io::Error::from_raw_os_error(-error));
+    let ids = &ids[..info.nr_map_ids as usize];
+    let mut maps = ids.iter().map(|id| MapHandle::from_map_id(*id).unwrap());
+    maps.find(|map| map.name() == name).unwrap()
+}
+
 const fn insn(code: u8, dst: u8, src: u8, imm: u32) -> u64 {
     code as u64 | (dst as u64) << 8 | (src as u64) << 12 | (imm as u64) << 32
 }

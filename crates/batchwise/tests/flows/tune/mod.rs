@@ -11,6 +11,7 @@ mod crowd;
 mod death;
 mod dry_run;
 mod endings;
+mod long_options;
 mod metrics;
 mod record;
 mod slow;
