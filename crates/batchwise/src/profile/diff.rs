@@ -157,7 +157,7 @@ pub fn changes<T>(
 ) -> Vec<Change> {
     let all = std::iter::once(None).chain(Component::ALL.map(Some));
     let change = |component| {
-        let of = |all: &[T]| all.iter().map(|one| spent(one, component)).collect::<Vec<_>>();
+        let of = |all: &[T]| -> Vec<f64> { all.iter().map(|one| spent(one, component)).collect() };
         compare(component, &of(before), &of(after))
     };
     let changes = all.map(change);

@@ -107,9 +107,10 @@ fn has_one_of(pid: u32, sockets: &HashSet<PathBuf>) -> bool {
 fn add_sockets_at(pid: u32, ports: &[u16], sockets: &mut HashSet<PathBuf>) {
     for table in ["tcp", "tcp6", "udp", "udp6"] {
         // without IPv6 there are two
-        let table = File::open(format!("/proc/{pid}/net/{table}"));
-        let lines = table.into_iter().flat_map(|table| BufReader::new(table).lines());
-        let lines = lines.map_while(Result::ok);
+        let Ok(table) = File::open(format!("/proc/{pid}/net/{table}")) else {
+            continue;
+        };
+        let lines = BufReader::new(table).lines().map_while(Result::ok);
         sockets.extend(lines.filter_map(|line| socket_at(&line, ports)));
     }
 }
