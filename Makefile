@@ -97,12 +97,12 @@ test-units: PACKAGES += mmdebstrap cpio kmod
 test-units: build
 	packaging/test/units
 
-## crates/batchwise-core/src/profile/functions.txt, by which `profile` goes, from the sources of four kernels (600 MB
+## crates/batchwise/src/profile/functions.txt.gz, by which `profile` goes, from the sources of four kernels (600 MB
 ## are downloaded)
 kernel-functions: PACKAGES += universal-ctags xz-utils
 kernel-functions: setup
 	kernels/functions > target/functions.txt
-	mv target/functions.txt crates/batchwise-core/src/profile/functions.txt
+	gzip -n -9 < target/functions.txt > crates/batchwise/src/profile/functions.txt.gz
 
 lint:
 	cargo fmt --all --check

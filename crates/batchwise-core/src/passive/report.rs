@@ -148,8 +148,8 @@ pub struct EpochLine {
 }
 
 impl EpochLine {
-    /// An epoch's line; `to_wall`, ns, is added to its clock.
-    pub fn new(ts_ns: u64, epoch: &Epoch, to_wall: i64) -> Self {
+    /// The line of an epoch whose times are wall clock.
+    pub fn new(ts_ns: u64, epoch: &Epoch) -> Self {
         let (e, tuple) = (&epoch.estimate, epoch.tuple);
         let modes = epoch.gaps.modes().iter().map(|m| ModeLine {
             mean_ns: m.mean_ns(),
@@ -160,8 +160,8 @@ impl EpochLine {
         });
         Self {
             ts_ns,
-            start_ns: epoch.start.saturating_add_signed(to_wall),
-            end_ns: epoch.end.saturating_add_signed(to_wall),
+            start_ns: epoch.start,
+            end_ns: epoch.end,
             client: tuple.map(|t| t.client.to_string()),
             server: tuple.map(|t| t.server.to_string()),
             transport: tuple.map(|t| t.transport),

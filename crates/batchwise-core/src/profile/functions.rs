@@ -1,24 +1,14 @@
-//! Which source file a function of the kernel is in. `functions.txt` is made from the sources of several
-//! kernels by `make kernel-functions`; nobody edits it.
+//! Which source file a function of the kernel is in, from a table that the caller has.
 
 use alloc::vec::Vec;
 
-/// A line a file: its path, and its functions.
-const TABLE: &str = include_str!("functions.txt");
-
 /// Names of functions, with the paths of their files.
 #[derive(Clone, Debug)]
-pub struct Functions(Vec<(&'static str, &'static str)>);
+pub struct Functions<'a>(Vec<(&'a str, &'a str)>);
 
-impl Default for Functions {
-    fn default() -> Self {
-        Self::of(TABLE)
-    }
-}
-
-impl Functions {
-    /// What such a table says. A name that files of different classes have is nobody's.
-    pub fn of(table: &'static str) -> Self {
+impl<'a> Functions<'a> {
+    /// What a table says: a line a file, its path and its functions. Lines that begin with `#` are comments.
+    pub fn of(table: &'a str) -> Self {
         let lines = table.lines().filter(|line| !line.starts_with('#'));
         let mut all: Vec<_> = lines
             .filter_map(|line| line.split_once(' '))
@@ -29,11 +19,10 @@ impl Functions {
     }
 
     /// The files that have a function of this name.
-    pub fn files(&self, name: &str) -> impl Iterator<Item = &'static str> + '_ {
+    pub fn files(&self, name: &str) -> impl Iterator<Item = &'a str> {
         let first = self.0.partition_point(|(known, _)| *known < name);
-        let same = self.0[first..].iter();
-        let name = alloc::string::String::from(name);
-        same.take_while(move |(known, _)| *known == name)
-            .map(|(_, path)| *path)
+        let from = &self.0[first..];
+        let same = from.partition_point(|(known, _)| *known == name);
+        from[..same].iter().map(|(_, path)| *path)
     }
 }

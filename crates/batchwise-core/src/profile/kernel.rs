@@ -28,7 +28,7 @@ impl Kernel {
     /// From the lines of `/proc/kallsyms`. `directory` says where in the sources a module is.
     pub fn of<'a>(
         kallsyms: impl Iterator<Item = &'a str>,
-        functions: &Functions,
+        functions: &Functions<'_>,
         directory: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let mut symbols: Vec<_> = kallsyms.filter_map(parse).collect();
@@ -87,7 +87,7 @@ fn base(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-fn by_name(name: &str, functions: &Functions) -> Option<Class> {
+fn by_name(name: &str, functions: &Functions<'_>) -> Option<Class> {
     let name = base(name);
     if let Some(class) = of_function(name) {
         return Some(class);

@@ -4,7 +4,7 @@ use super::rules::Class;
 use super::{Component, Phase, Symbol};
 
 /// What a sample is counted as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributed {
     /// What for.
     pub component: Component,

@@ -4,6 +4,7 @@ mod balance_controller;
 mod burst;
 mod maglev;
 mod passive;
+mod profile;
 mod requests;
 mod schema;
 mod tracker;

@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn json_lines_begin_with_their_kind_and_unknown_is_null() {
         let interval = Interval {
-            epochs: vec![EpochLine::new(5, &samples::epoch(), 0)],
+            epochs: vec![EpochLine::new(5, &samples::epoch())],
             over: true,
             ..samples::interval()
         };

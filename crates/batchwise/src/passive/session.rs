@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
     /// An epoch closed; its times, as `ts_ns`, are wall clock.
     pub fn epoch(&mut self, ts_ns: u64, epoch: &Epoch) {
         if self.args.per_flow {
-            self.epochs.push(EpochLine::new(ts_ns, epoch, 0));
+            self.epochs.push(EpochLine::new(ts_ns, epoch));
         }
         let Some(tuple) = epoch.tuple else {
             tracing::debug!("an epoch of a flow whose name was lost is not counted");

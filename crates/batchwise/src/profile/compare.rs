@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::ProfileArgs;
-use super::diff::{Change, FEWEST, compare};
+use super::diff::{Change, FEWEST, busy, changes};
 use super::sampling::Sampling;
 use crate::frame::human::rate;
 use crate::frame::rows::Form;
@@ -115,8 +115,7 @@ struct Spent {
 impl Spent {
     /// ns of CPU time a KB; of all components, or of one.
     fn ns_per_kb(&self, component: Option<Component>) -> f64 {
-        let share = component.map_or(1.0, |component| self.line.share(component));
-        share * self.line.cpus_busy * 1e12 / self.traffic.rate(moved(&self.traffic))
+        busy(&self.line, component) * 1e12 / self.traffic.rate(moved(&self.traffic))
     }
 
     fn packets_per_kb(&self) -> f64 {
@@ -220,16 +219,7 @@ impl Comparison {
                 USUAL.as_secs()
             );
         }
-        let change = |component: Option<Component>| {
-            let of = |spent: &[Spent]| {
-                let all = spent.iter().map(|s| s.ns_per_kb(component));
-                all.collect::<Vec<_>>()
-            };
-            compare(component, &of(off), &of(on))
-        };
-        let all = std::iter::once(None).chain(Component::ALL.map(Some));
-        let all = all.map(change);
-        let changes: Vec<Change> = all.filter(|c| c.before > 0.0 || c.after > 0.0).collect();
+        let changes = changes(off, on, Spent::ns_per_kb);
         let [packets_before, packets_after] = [off, on].map(|spent| {
             let packets = spent.iter().map(Spent::packets_per_kb);
             packets.sum::<f64>() / spent.len() as f64

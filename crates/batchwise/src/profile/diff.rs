@@ -71,7 +71,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             args.b.display()
         );
     }
-    let changes = changes(&before, &after);
+    let changes = changes(&before, &after, busy);
     let text = match args.json {
         true => serde_json::to_string(&changes)? + "\n",
         false => text(&changes),
@@ -149,16 +149,16 @@ fn not_comparable(before: &[Line], after: &[Line]) -> Option<String> {
     differ.then(|| format!("intervals of {} and of {}", duration(a), duration(b)))
 }
 
-/// All components together, and each.
-fn changes(before: &[Line], after: &[Line]) -> Vec<Change> {
+/// All components together, and each that took any time. `spent` says what one took, or all.
+pub fn changes<T>(
+    before: &[T],
+    after: &[T],
+    spent: impl Fn(&T, Option<Component>) -> f64,
+) -> Vec<Change> {
     let all = std::iter::once(None).chain(Component::ALL.map(Some));
-    let change = |component: Option<Component>| {
-        let spent = |line: &Line| match component {
-            None => line.cpus_busy,
-            Some(component) => line.share(component) * line.cpus_busy,
-        };
-        let spent = |lines: &[Line]| lines.iter().map(spent).collect::<Vec<_>>();
-        compare(component, &spent(before), &spent(after))
+    let change = |component| {
+        let of = |all: &[T]| -> Vec<f64> { all.iter().map(|one| spent(one, component)).collect() };
+        compare(component, &of(before), &of(after))
     };
     let changes = all.map(change);
     changes
@@ -166,9 +166,14 @@ fn changes(before: &[Line], after: &[Line]) -> Vec<Change> {
         .collect()
 }
 
+/// CPUs' worth of time in an interval.
+pub fn busy(line: &Line, component: Option<Component>) -> f64 {
+    line.cpus_busy * component.map_or(1.0, |component| line.share(component))
+}
+
 /// The means of the first and of the second, and their difference with Welch's interval: Student's for two variances. Each
 /// has at least two values.
-pub fn compare(component: Option<Component>, before: &[f64], after: &[f64]) -> Change {
+fn compare(component: Option<Component>, before: &[f64], after: &[f64]) -> Change {
     let [(before, a, n), (after, b, m)] = [before, after].map(|values| {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;

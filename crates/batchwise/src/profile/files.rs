@@ -1,16 +1,15 @@
-//! What is written besides: a page, folded stacks, a profile for pprof. They are opened before anything is sampled, so
-//! that nobody waits for nothing; what one of them fails with does not lose the others.
+//! What is written besides: a page, folded stacks. They are opened before anything is sampled, so that nobody waits for
+//! nothing; what one of them fails with does not lose the other.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 
 use super::frames::Graph;
 use super::report::Shown;
-use super::{folded, page, pprof};
+use super::{folded, page};
 
 /// A file, and what it is called.
 struct Opened {
@@ -22,43 +21,31 @@ struct Opened {
 pub struct Files {
     report: Option<Opened>,
     folded: Option<Opened>,
-    pprof: Option<Opened>,
 }
 
 impl Files {
     /// What is in them stays until there is something else to write.
-    pub fn open(
-        report: Option<&Path>,
-        folded: Option<&Path>,
-        pprof: Option<&Path>,
-    ) -> anyhow::Result<Self> {
+    pub fn open(report: Option<&Path>, folded: Option<&Path>) -> anyhow::Result<Self> {
         let open = |path: Option<&Path>| path.map(Opened::open).transpose();
         Ok(Self {
             report: open(report)?,
             folded: open(folded)?,
-            pprof: open(pprof)?,
         })
     }
 
     /// Writes all that can be written.
     ///
     /// # Errors
-    /// The first of what went wrong; the others are logged.
+    /// The first of what went wrong; the other is logged.
     pub fn write(self, whole: &Shown, graph: &Graph) -> anyhow::Result<()> {
-        let line = &whole.line;
         let write = |opened: Option<Opened>, write: &dyn Fn(Out) -> anyhow::Result<()>| {
             opened.map_or(Ok(()), |opened| opened.write(write))
         };
-        let period = Duration::from_secs(1) / line.hz;
-        let time = Duration::from_nanos(line.interval_ns);
         let written = [
             write(self.report, &|out| {
-                page::write(&whole.summary(), line, graph, out)
+                page::write(&whole.summary(), &whole.line, graph, out)
             }),
             write(self.folded, &|out| Ok(folded::write(graph, out)?)),
-            write(self.pprof, &|out| {
-                Ok(pprof::write(graph, line.ts_ns, time, period, out)?)
-            }),
         ];
         let mut errors = written.into_iter().filter_map(Result::err);
         let Some(first) = errors.next() else {

@@ -124,7 +124,6 @@ fn palette(graph: &Graph) -> PaletteMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use batchwise_core::profile::{Attributed, Phase};
 
     fn graph(functions: &[(&str, Component)], stacks: &[(&[u32], u64)]) -> Graph {
         let function = |(name, component): &(&str, Component)| Function {
@@ -134,10 +133,6 @@ mod tests {
         let named = |(frames, count): &(&[u32], u64)| Named {
             process: 0,
             frames: (*frames).into(),
-            at: Attributed {
-                component: Component::Application,
-                phase: Phase::User,
-            },
             count: *count,
         };
         Graph {

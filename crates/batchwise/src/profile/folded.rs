@@ -3,19 +3,17 @@
 
 use std::io::{self, Write};
 
-use super::frames::{Graph, Named};
+use super::frames::Graph;
 
 /// Writes all lines.
 pub fn write(graph: &Graph, mut out: impl Write) -> io::Result<()> {
-    let same = |a: &Named, b: &Named| a.process == b.process && a.frames == b.frames;
-    for stacks in graph.stacks.chunk_by(same) {
-        let mut line = part(&graph.processes[stacks[0].process as usize]);
-        for frame in &stacks[0].frames {
+    for stack in &graph.stacks {
+        let mut line = part(&graph.processes[stack.process as usize]);
+        for frame in &stack.frames {
             line.push(';');
             line += &part(&graph.functions[*frame as usize].name);
         }
-        let count: u64 = stacks.iter().map(|stack| stack.count).sum();
-        writeln!(out, "{line} {count}")?;
+        writeln!(out, "{line} {}", stack.count)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 
-use batchwise_core::profile::{Attributed, Class, Component, Kernel};
+use batchwise_core::profile::{Class, Component, Kernel};
 use blazesym::Pid;
 use blazesym::symbolize::source::{Process, Source};
 use blazesym::symbolize::{Input, Symbolizer};
@@ -25,7 +25,6 @@ pub struct Function {
 pub struct Named {
     pub process: u32,
     pub frames: Box<[u32]>,
-    pub at: Attributed,
     pub count: u64,
 }
 
@@ -53,25 +52,24 @@ pub fn name(stacks: Stacks, kernel: &Kernel, numbered: bool) -> Graph {
     let (functions, numbers) = functions(&stacks.places, kernel, numbered);
     let number = |place: &u32| numbers[*place as usize];
     let mut processes: Vec<String> = stacks.processes.iter().map(|name| clean(name)).collect();
-    let named = stacks.counts.into_iter().map(|(stack, (at, count))| Named {
+    let named = stacks.counts.into_iter().map(|(stack, count)| Named {
         process: stack.process,
         frames: stack.frames.iter().map(number).collect(),
-        at,
         count,
     });
     let mut named: Vec<_> = named.collect();
-    let left_out = stacks.left_out.into_iter().map(|(at, count)| Named {
-        process: processes.len() as u32,
-        frames: Box::default(),
-        at,
-        count,
-    });
-    named.extend(left_out);
-    processes.push(LEFT_OUT.to_owned());
-    named.sort_unstable_by(|a, b| (a.process, &a.frames, a.at).cmp(&(b.process, &b.frames, b.at)));
+    if stacks.left_out > 0 {
+        named.push(Named {
+            process: processes.len() as u32,
+            frames: Box::default(),
+            count: stacks.left_out,
+        });
+        processes.push(LEFT_OUT.to_owned());
+    }
+    named.sort_unstable_by(|a, b| (a.process, &a.frames).cmp(&(b.process, &b.frames)));
     // the same functions at other addresses
     named.dedup_by(|next, kept| {
-        let same = (next.process, &next.frames, next.at) == (kept.process, &kept.frames, kept.at);
+        let same = (next.process, &next.frames) == (kept.process, &kept.frames);
         kept.count += if same { next.count } else { 0 };
         same
     });
@@ -207,7 +205,6 @@ impl fmt::Write for Short {
 mod tests {
     use super::*;
     use batchwise_bpf::profile::Sample;
-    use batchwise_core::profile::Phase;
 
     #[test]
     fn names_are_as_in_the_source_and_short() {
@@ -226,10 +223,6 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_counted_and_shown_as_such() {
         let kernel = Kernel::default();
-        let at = Attributed {
-            component: Component::Application,
-            phase: Phase::User,
-        };
         let mut stacks = Stacks::default();
         let all = 100_000;
         for first in 0..all {
@@ -240,7 +233,7 @@ mod tests {
                 kernel: Vec::new(),
                 user: std::iter::once(all + first).chain(0..47).collect(),
             };
-            stacks.add(&sample, "a\nb", at, &kernel);
+            stacks.add(&sample, "a\nb", Component::Application, &kernel);
         }
         let graph = name(stacks, &kernel, false);
         let count = |is: fn(&str) -> bool| {

@@ -9,7 +9,6 @@ mod frames;
 mod kernel;
 mod owners;
 mod page;
-mod pprof;
 mod report;
 mod sampling;
 mod stacks;
@@ -97,7 +96,7 @@ pub struct ProfileArgs {
         value_enum,
         value_name = "WHAT",
         requires = "port",
-        conflicts_with_all = ["report", "folded", "pprof", "metrics", "interval"]
+        conflicts_with_all = ["report", "folded", "metrics", "interval"]
     )]
     compare: Option<compare::What>,
     /// Write a page with all of it and a flame graph
@@ -106,9 +105,6 @@ pub struct ProfileArgs {
     /// Write stacks as lines, for flame graph tools
     #[arg(long, value_name = "FILE")]
     folded: Option<PathBuf>,
-    /// Write stacks for pprof
-    #[arg(long, value_name = "FILE.pb.gz")]
-    pprof: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -162,7 +158,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
     args.choose(&sampler)?;
-    let files = args.open_files()?;
+    let files = Files::open(args.report.as_deref(), args.folded.as_deref())?;
     let mut counter = counter();
     let mut sampling = Sampling::start(sampler, kernel::read()?, numbered, args.wants_stacks())?;
     if args.compare.is_some() {
@@ -238,10 +234,10 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         }
     };
     if let Some(stacks) = sampling.stacks.take() {
-        let left_out: u64 = stacks.left_out.values().sum();
-        if left_out > 0 {
+        if stacks.left_out > 0 {
             tracing::warn!(
-                "{left_out} samples are in no stack: there were too many different ones"
+                "{} samples are in no stack: there were too many different ones",
+                stacks.left_out
             );
         }
         files.write(&whole, &frames::name(stacks, &sampling.kernel, numbered))?;
@@ -294,7 +290,7 @@ impl ProfileArgs {
     }
 
     fn wants_stacks(&self) -> bool {
-        self.report.is_some() || self.folded.is_some() || self.pprof.is_some()
+        self.report.is_some() || self.folded.is_some()
     }
 
     /// `None`: until it is stopped.
@@ -318,16 +314,5 @@ impl ProfileArgs {
             pids.extend(Owners::of(ports)?.pids);
         }
         Ok(sampler.set_pids(&pids)?)
-    }
-
-    /// The files that are written besides.
-    fn open_files(&self) -> anyhow::Result<Files> {
-        let Self {
-            report,
-            folded,
-            pprof,
-            ..
-        } = self;
-        Files::open(report.as_deref(), folded.as_deref(), pprof.as_deref())
     }
 }

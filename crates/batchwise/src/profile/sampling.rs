@@ -91,7 +91,7 @@ impl Sampling {
         if let Some(stacks) = &mut self.stacks
             && at.phase != Phase::Idle
         {
-            stacks.add(&sample, name, at, &self.kernel);
+            stacks.add(&sample, name, at.component, &self.kernel);
         }
     }
 

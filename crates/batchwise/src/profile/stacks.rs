@@ -1,9 +1,7 @@
 //! Whole stacks, counted: for flame graphs and other tools. They are kept small, as random ones share nothing.
 
-use std::collections::BTreeMap;
-
 use batchwise_bpf::profile::Sample;
-use batchwise_core::profile::{Attributed, Component, Kernel};
+use batchwise_core::profile::{Component, Kernel};
 use indexmap::{IndexMap, IndexSet};
 
 /// Where a function is. Those of the kernel are known by now, those of user space by their address alone.
@@ -41,27 +39,26 @@ const ENTRY: usize = 80;
 pub struct Stacks {
     pub processes: IndexSet<String>,
     pub places: IndexSet<Place>,
-    pub counts: IndexMap<Stack, (Attributed, u64)>,
+    pub counts: IndexMap<Stack, u64>,
     /// Samples that are in no stack, as there were too many different ones.
-    pub left_out: BTreeMap<Attributed, u64>,
+    pub left_out: u64,
     bytes: usize,
 }
 
 impl Stacks {
     /// A sample more.
-    pub fn add(&mut self, sample: &Sample, name: &str, at: Attributed, kernel: &Kernel) {
+    pub fn add(&mut self, sample: &Sample, name: &str, component: Component, kernel: &Kernel) {
         let full = self.bytes >= ROOM;
-        let stack = self.stack(sample, name, at, kernel, full);
+        let stack = self.stack(sample, name, component, kernel, full);
         let stack = stack.filter(|stack| !full || self.counts.contains_key(stack));
         let count = match stack {
-            None => self.left_out.entry(at).or_default(),
+            None => &mut self.left_out,
             Some(stack) => {
                 let (taken, bytes) = (&mut self.bytes, STACK + size_of_val(&*stack.frames));
-                let counted = self.counts.entry(stack).or_insert_with(|| {
+                self.counts.entry(stack).or_insert_with(|| {
                     *taken += bytes;
-                    (at, 0)
-                });
-                &mut counted.1
+                    0
+                })
             }
         };
         *count += 1;
@@ -72,7 +69,7 @@ impl Stacks {
         &mut self,
         sample: &Sample,
         name: &str,
-        at: Attributed,
+        component: Component,
         kernel: &Kernel,
         full: bool,
     ) -> Option<Stack> {
@@ -91,7 +88,7 @@ impl Stacks {
             pid,
             address: *address,
         });
-        let is_masked = at.component == Component::Masked;
+        let is_masked = component == Component::Masked;
         let inside = sample.kernel.iter().enumerate().rev();
         let inside = inside.map(|(depth, at)| Place::Kernel {
             symbol: kernel.position(*at).map(|at| at as u32),

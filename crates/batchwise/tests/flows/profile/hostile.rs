@@ -73,7 +73,6 @@ fn stacks_that_share_nothing_take_no_more_memory_than_is_allowed() {
     profile.args(["--pid", &hostile.0.id().to_string()]);
     profile.arg("--report").arg(path("p.html"));
     profile.arg("--folded").arg(path("p.folded"));
-    profile.arg("--pprof").arg(path("p.pb.gz"));
     let most = most_memory(&mut profile);
     assert!(most <= MOST_KIB, "{most} KiB");
     let folded = fs::read_to_string(path("p.folded")).expect("folded stacks");

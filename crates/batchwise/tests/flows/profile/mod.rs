@@ -122,8 +122,8 @@ fn files_for_other_tools_have_the_stacks() {
     let _flow = Flow::start();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (page, folded, pprof) = (path("p.html"), path("p.folded"), path("p.pb.gz"));
-    let files = ["--report", &page, "--folded", &folded, "--pprof", &pprof];
+    let (page, folded) = (path("p.html"), path("p.folded"));
+    let files = ["--report", &page, "--folded", &folded];
     let output = profile(&[&["--duration", "1s", "--format", "text"], &files[..]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
@@ -147,8 +147,6 @@ fn files_for_other_tools_have_the_stacks() {
     assert!(page.contains(&about), "{about}");
     assert!(page.contains("width: 100%"), "the flame graph's width");
     assert!(page.contains("<svg") && page.contains("tcp_sendmsg_locked"));
-    let pprof = fs::read(pprof).expect("a profile for pprof");
-    assert_eq!(pprof[..2], [0x1f, 0x8b], "gzip");
 }
 
 #[test]
@@ -262,7 +260,7 @@ fn what_is_wrong_is_named_with_its_remedy() {
     assert_refused(&profile(&["--hz", "0"]), 2, &["--hz"]);
     assert_refused(&profile(&["--port", "0"]), 2, &["--port"]);
     assert_refused(&profile(&["diff", "nosuch", "nosuch"]), 1, &["nosuch"]);
-    for file in ["--report", "--folded", "--pprof", "--metrics"] {
+    for file in ["--report", "--folded", "--metrics"] {
         let args = ["--compare", "nagle", "--port", "1", file, "x"];
         assert_refused(&profile(&args), 2, &[file, "--compare"]);
     }

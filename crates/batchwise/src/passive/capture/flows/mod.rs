@@ -263,8 +263,6 @@ fn shown(paper: &Paper, counted: &Gaps, params: &Params) -> (Gaps, Estimate) {
     });
     let modes: Vec<Mode> = modes.collect();
     let mut gaps = Gaps::from_modes(&modes);
-    gaps.start = counted.start;
-    gaps.last = counted.last;
     gaps.resent = counted.resent;
     (gaps, paper.estimate(params))
 }
