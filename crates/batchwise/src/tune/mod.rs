@@ -137,10 +137,8 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let hangup = args.log.is_some().then(hangup_flag).transpose()?;
     let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy, args.dry_run)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
-    let cgroup = match &args.cgroup {
-        Some(dir) => dir.clone(),
-        None => bpf::cgroup_mount_point()?,
-    };
+    let hints = args.hints.listen()?;
+    let cgroup = bpf::find_cgroup(args.cgroup.as_deref())?;
     let place = Place::take(&cgroup)?;
     // who could not rise again must not go down
     match first_in_line() {
@@ -165,7 +163,6 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     first_in_line();
     let duration = args.duration;
     let mut agent = Agent {
-        hints: args.hints.listen(None)?,
         args,
         sensor,
         actuator,
@@ -173,6 +170,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         place,
         decisions,
         exporter,
+        hints,
         tracker: Tracker::new(monotonic_ns()),
         services: HashMap::new(),
         ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
