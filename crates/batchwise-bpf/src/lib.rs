@@ -36,7 +36,7 @@ pub mod window;
 
 pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
-pub use attach::cgroup::mount_point as cgroup_mount_point;
+pub use attach::cgroup::find as find_cgroup;
 pub use attach::xdp;
 pub use error::Error;
 #[doc(hidden)]

@@ -1,17 +1,17 @@
 //! Decisions over time as parts of a plot: when Nagle's algorithm worked, and what was tried.
 
 use batchwise_core::sense::report::Side;
+use batchwise_core::tune::report::{Decision, DecisionEvent};
 use plotters::style::RGBColor;
 
 use crate::engine::Figure;
-use crate::tuner::Decision;
 
 /// Events that are marked, and their colours.
-const MARKED: [(&str, RGBColor); 4] = [
-    ("probe", RGBColor(120, 120, 120)),
-    ("abort", RGBColor(200, 30, 30)),
-    ("adopt", RGBColor(34, 128, 72)),
-    ("give_back", RGBColor(32, 96, 168)),
+const MARKED: [(DecisionEvent, &str, RGBColor); 4] = [
+    (DecisionEvent::Probe, "probe", RGBColor(120, 120, 120)),
+    (DecisionEvent::Abort, "abort", RGBColor(200, 30, 30)),
+    (DecisionEvent::Adopt, "adopt", RGBColor(34, 128, 72)),
+    (DecisionEvent::GiveBack, "give_back", RGBColor(32, 96, 168)),
 ];
 
 /// Adds to a figure over seconds since `zero` when Nagle's algorithm worked, and what was tried.
@@ -27,7 +27,7 @@ pub fn draw(figure: Figure, label: &str, decisions: &[Decision], zero: u64, end:
 /// epoch), up to `end`.
 fn nagle_times(decisions: &[Decision], zero: u64, end: u64) -> Vec<(f64, f64)> {
     let with_nagle = crate::tuner::in_force(decisions, Side::Client, zero, end)
-        .filter(|(decision, ..)| decision.nagle_on() == Some(true));
+        .filter(|(decision, ..)| decision.nagle_on());
     join(with_nagle.map(|(_, from, to)| (seconds(from, zero), seconds(to, zero))))
 }
 
@@ -45,12 +45,12 @@ pub fn join(times: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 
 /// What the client's agent tried and decided, by kind, in seconds since `zero`.
 fn events(decisions: &[Decision], zero: u64, end: u64) -> Vec<(String, RGBColor, Vec<f64>)> {
-    let of_kind = |(kind, color): (&str, RGBColor)| {
-        let of_client = decisions.iter().filter(|d| d.side == Some(Side::Client));
+    let of_kind = |(event, name, color): (DecisionEvent, &str, RGBColor)| {
+        let of_client = decisions.iter().filter(|d| d.side == Side::Client);
         let times = of_client
-            .filter(|d| d.event == kind && (zero..end).contains(&d.ts_ns))
+            .filter(|d| d.event == event && (zero..end).contains(&d.ts_ns))
             .map(|d| seconds(d.ts_ns, zero));
-        (kind.to_owned(), color, times.collect())
+        (name.to_owned(), color, times.collect())
     };
     MARKED.map(of_kind).into()
 }
@@ -63,20 +63,33 @@ fn seconds(ts_ns: u64, zero: u64) -> f64 {
 pub mod samples {
     //! Decisions for tests.
 
+    use batchwise_core::tune::Arm;
+    use batchwise_core::tune::report::{Arms, InForce};
+
     use super::*;
 
-    /// One of the client's agent, at so many seconds.
-    pub fn decision(at_s: f64, event: &str, nagle: &str) -> Decision {
+    /// One of the client's agent, at so many seconds. The applications ask for TCP_NODELAY.
+    pub fn decision(at_s: f64, event: DecisionEvent, nagle: InForce) -> Decision {
         Decision {
             ts_ns: (at_s * 1e9) as u64,
             service: "10.77.0.1:6379".into(),
-            side: Some(Side::Client),
-            event: event.into(),
-            nagle: Some(nagle.into()),
-            app_setting: Some("off".into()),
-            load_per_s: Some(1e5),
-            message_bytes: None,
-            arms: Default::default(),
+            side: Side::Client,
+            event,
+            policy: "latency".into(),
+            nagle,
+            app_setting: Arm::Off,
+            load_per_s: 1e5,
+            message_bytes: 100.0,
+            arms: Arms {
+                on: None,
+                off: None,
+            },
+            gain: None,
+            message_cpu_ns: None,
+            segment_cpu_ns: None,
+            pairs: 0,
+            budget_left_ns: 0.0,
+            dry_run: false,
             why: String::new(),
         }
     }
@@ -84,16 +97,18 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_core::tune::report::InForce;
+
     use super::samples::decision;
     use super::*;
 
     #[test]
     fn times_with_nagle_are_joined_and_cut_to_the_plot() {
         let decisions = [
-            decision(0.5, "probe", "on"),
-            decision(1.5, "adopt", "on"),
-            decision(3.0, "give_back", "app"),
-            decision(4.0, "probe", "on"),
+            decision(0.5, DecisionEvent::Probe, InForce::On),
+            decision(1.5, DecisionEvent::Adopt, InForce::On),
+            decision(3.0, DecisionEvent::GiveBack, InForce::App),
+            decision(4.0, DecisionEvent::Probe, InForce::On),
         ];
         let second = 1_000_000_000;
         assert_eq!(

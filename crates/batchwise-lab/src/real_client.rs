@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use batchwise_core::tune::report::Decision;
 use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use crate::Context;
 use crate::redis::Redis;
 use crate::stats::median;
-use crate::tuner::Decision;
 
 /// Between two reports of the client.
 const INTERVAL: Duration = Duration::from_millis(100);

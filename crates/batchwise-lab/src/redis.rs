@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use batchwise_core::tune::report::Decision;
 use batchwise_testbed::load::{LoadPhase, LoadReport, LoadSpec, PhaseReport, saturated};
 use batchwise_testbed::redis::{PORT, RedisServer};
 use batchwise_testbed::topology::TwoHosts;
@@ -12,7 +13,7 @@ use serde_json::Value;
 use crate::Context;
 use crate::arm::Arm;
 use crate::engine::{Judgement, two_hosts};
-use crate::tuner::{Decision, Tuners};
+use crate::tuner::Tuners;
 
 /// The server and both hosts.
 pub struct Redis {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use batchwise_core::sense::report::Side;
+use batchwise_core::tune::report::Decision;
 use batchwise_testbed::bpf_stats;
 use batchwise_testbed::host::{Host, Role};
 use batchwise_testbed::lines::Printing;
@@ -13,7 +14,6 @@ use batchwise_testbed::process::cpu_time;
 use batchwise_testbed::redis::PORT;
 use batchwise_testbed::topology::TwoHosts;
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
 
 use crate::Context;
 
@@ -26,72 +26,6 @@ const NAME: &str = "batchwise tune";
 /// How long an agent may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// A decision as an agent prints it, as far as the lab uses it. What an agent of another version leaves
-/// out is not known; what it adds is ignored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
-    /// When, ns since the Unix epoch.
-    pub ts_ns: u64,
-    /// What was decided about.
-    #[serde(default)]
-    pub service: String,
-    /// Which end of the service's connections this host is.
-    #[serde(default)]
-    pub side: Option<Side>,
-    /// `start`, `probe`, `would_probe`, `abort`, `adopt`, `keep`, `give_back`, `stop`.
-    #[serde(default)]
-    pub event: String,
-    /// Nagle's algorithm from here on: `on`, `off`, or `app` for the application's own setting.
-    #[serde(default)]
-    pub nagle: Option<String>,
-    /// The application's own setting: `on`, `off` or `mixed`.
-    #[serde(default, rename = "wish")]
-    pub app_setting: Option<String>,
-    /// Requests a second.
-    #[serde(default)]
-    pub load_per_s: Option<f64>,
-    /// Bytes of a request and its response, in the mean.
-    #[serde(default)]
-    pub message_bytes: Option<f64>,
-    /// What the last test found of each setting.
-    #[serde(default)]
-    pub arms: Found,
-    /// In words.
-    #[serde(default)]
-    pub why: String,
-}
-
-/// With Nagle's algorithm on and off.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    #[serde(default)]
-    pub on: Option<Known>,
-    #[serde(default)]
-    pub off: Option<Known>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Known {
-    /// What one CPU of the applications at that end would carry.
-    #[serde(default)]
-    pub capacity_per_s: Option<f64>,
-}
-
-impl Decision {
-    /// Whether Nagle's algorithm works from here on; `None` where that is not known.
-    pub fn nagle_on(&self) -> Option<bool> {
-        let force = match self.nagle.as_deref()? {
-            "app" => self.app_setting.as_deref()?,
-            force => force,
-        };
-        match force {
-            "on" => Some(true),
-            "off" => Some(false),
-            _ => None,
-        }
-    }
-}
-
 /// Each decision of a side, with when it came into force and when the next one did, as far as that is
 /// in `from..to` (ns since the Unix epoch).
 pub fn in_force(
@@ -100,7 +34,7 @@ pub fn in_force(
     from: u64,
     to: u64,
 ) -> impl Iterator<Item = (&Decision, u64, u64)> {
-    let of_side: Vec<_> = decisions.iter().filter(|d| d.side == Some(side)).collect();
+    let of_side: Vec<_> = decisions.iter().filter(|d| d.side == side).collect();
     let mut ends: Vec<_> = of_side.iter().skip(1).map(|d| d.ts_ns.min(to)).collect();
     ends.push(to);
     let times = of_side.into_iter().zip(ends);
@@ -114,10 +48,8 @@ pub fn in_force(
 pub fn nagle_share(decisions: &[Decision], side: Side, from: u64, to: u64) -> Option<f64> {
     let (mut on, mut known) = (0, 0);
     for (decision, begin, end) in in_force(decisions, side, from, to) {
-        if let Some(is_on) = decision.nagle_on() {
-            known += end - begin;
-            on += if is_on { end - begin } else { 0 };
-        }
+        known += end - begin;
+        on += if decision.nagle_on() { end - begin } else { 0 };
     }
     (known > 0).then(|| on as f64 / known as f64)
 }
@@ -207,30 +139,24 @@ fn by_time(mut decisions: Vec<Decision>) -> Vec<Decision> {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_core::tune::report::{DecisionEvent, InForce};
+
     use super::*;
-
-    fn recorded() -> Vec<Decision> {
-        serde_json::from_value(serde_json::json!([
-            {"ts_ns": 100, "service": "10.77.0.1:6379", "side": "client", "event": "start",
-             "policy": "slo:500us", "nagle": "app", "wish": "off", "load_per_s": 0,
-             "arms": {"on": null}},
-            {"ts_ns": 200, "side": "client", "event": "probe", "nagle": "on", "wish": "off"},
-            {"ts_ns": 300, "side": "server", "event": "adopt", "nagle": "off"},
-            {"ts_ns": 301, "event": "keep", "nagle": "app"},
-        ]))
-        .unwrap()
-    }
-
-    #[test]
-    fn what_an_agent_adds_or_leaves_out_is_no_error() {
-        let decisions = recorded();
-        let states: Vec<_> = decisions.iter().map(Decision::nagle_on).collect();
-        assert_eq!(states, [Some(false), Some(true), Some(false), None]);
-    }
+    use crate::decisions::samples::decision;
 
     #[test]
     fn the_share_of_nagle_is_of_the_time_that_is_known() {
-        let decisions = recorded();
+        let at = |ns: u64, event, nagle| Decision {
+            ts_ns: ns,
+            ..decision(0.0, event, nagle)
+        };
+        let mut decisions = vec![
+            at(100, DecisionEvent::Start, InForce::App),
+            at(200, DecisionEvent::Probe, InForce::On),
+            at(300, DecisionEvent::Adopt, InForce::Off),
+        ];
+        // of the other end
+        decisions[2].side = Side::Server;
         let share = |from, to| nagle_share(&decisions, Side::Client, from, to);
         assert_eq!(share(0, 400), Some(2.0 / 3.0));
         assert_eq!(share(200, 1000), Some(1.0));

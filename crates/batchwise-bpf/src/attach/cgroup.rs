@@ -17,9 +17,14 @@ pub(crate) struct Cgroup {
 }
 
 /// Where cgroup v2 is mounted: `/sys/fs/cgroup`, or a folder of it where v1 is in use as well.
-pub fn mount_point() -> Result<PathBuf, Error> {
+pub(crate) fn mount_point() -> Result<PathBuf, Error> {
     let mounts = fs::read_to_string("/proc/mounts").map_err(Error::io("reading /proc/mounts"))?;
     find_cgroup2(&mounts).ok_or(Error::NoCgroup2)
+}
+
+/// The directory that was asked for, which must be a cgroup's; without one, where cgroup v2 is mounted.
+pub fn find(dir: Option<&Path>) -> Result<PathBuf, Error> {
+    dir.map_or_else(mount_point, |dir| Ok(Cgroup::open(dir)?.path))
 }
 
 fn find_cgroup2(mounts: &str) -> Option<PathBuf> {

@@ -11,6 +11,7 @@
 mod controller;
 mod params;
 mod policy;
+pub mod report;
 mod room;
 mod slice;
 mod switchback;

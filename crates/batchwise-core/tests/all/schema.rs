@@ -1,6 +1,6 @@
 //! The lines that are printed describe themselves: each field has a type and says what it is.
 
-use batchwise_core::{balance, passive, sense};
+use batchwise_core::{balance, passive, sense, tune};
 use serde_json::Value;
 
 /// All fields below `value`, by name, with their schemas.
@@ -71,6 +71,12 @@ fn the_line_of_watch_describes_itself() {
             "ackdelay_remote",
         ],
     );
+}
+
+#[test]
+fn the_line_of_tune_describes_itself() {
+    let line = schemars::schema_for!(tune::report::Decision);
+    check(line, &["app_setting", "capacity_per_s", "budget_left_ns"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod summary;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_core::tune::report::Decision;
 use batchwise_testbed::host::Host;
 use batchwise_testbed::load::LoadReport;
 use batchwise_testbed::redis::PORT;
@@ -29,7 +30,7 @@ use crate::arm::{self, Arm};
 use crate::engine::stalls::{Monitor, now_ns};
 use crate::engine::{Experiment, Report, Results, Round, Run, Turn};
 use crate::redis::Redis;
-use crate::tuner::{Decision, Tuners};
+use crate::tuner::Tuners;
 use display::{Display, WIDTH};
 use moment::{Moment, Recording};
 use others::Others;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
+use batchwise_core::tune::report::Decision;
 use batchwise_testbed::load::{LoadInterval, saturated};
 use batchwise_testbed::window::{EndEstimate, estimate_across};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use super::plan::{Climb, Plan, watched};
 use crate::arm::Arm;
 use crate::engine::stalls::{Gap, lost};
 use crate::stats::median;
-use crate::tuner::Decision;
 
 /// A stall leaves a backlog that takes a multiple of its own length to drain: four times at a load
 /// of 80 %. That much time after a stall is cut as well, in all arms.
@@ -195,8 +195,8 @@ impl Recording {
         let client = estimate(&self.client, Side::Client, from, to);
         let decided = self.decisions.iter().filter(|d| d.ts_ns <= to);
         let decided = decided
-            .filter(|d| d.side == Some(Side::Client))
-            .filter_map(Decision::nagle_on)
+            .filter(|d| d.side == Side::Client)
+            .map(Decision::nagle_on)
             .next_back()
             .map(|on| if on { Nagle::On } else { Nagle::Off });
         Some(Moment {
@@ -318,6 +318,7 @@ mod tests {
     use super::super::samples::{ZERO, interval, line, moment, recording};
     use super::*;
     use crate::decisions::samples::decision;
+    use batchwise_core::tune::report::{DecisionEvent, InForce};
 
     const MS: u64 = 1_000_000;
 
@@ -419,9 +420,9 @@ mod tests {
     #[test]
     fn while_batchwise_tunes_a_passage_has_what_was_decided_and_waits_for_no_lines() {
         let mut recording = read(Arm::Batchwise, 13);
-        let mut adopted = decision(0.0, "adopt", "on");
+        let mut adopted = decision(0.0, DecisionEvent::Adopt, InForce::On);
         adopted.ts_ns = recording.intervals[5].ts_ns;
-        let mut later = decision(0.0, "adopt", "off");
+        let mut later = decision(0.0, DecisionEvent::Adopt, InForce::Off);
         later.ts_ns = recording.intervals[12].ts_ns;
         recording.decisions = vec![adopted, later];
         assert!(recording.is_complete(0));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use batchwise_core::tune::Arm;
+use batchwise_core::tune::report::{Decision, DecisionEvent, Known};
 use batchwise_testbed::process::now_ns;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,7 +22,6 @@ use crate::engine::{
 };
 use crate::real_client::{self, RealClient};
 use crate::redis::Redis;
-use crate::tuner::{Decision, Known};
 use summary::{Predicted, Summary};
 
 pub struct Headroom;
@@ -205,25 +205,24 @@ fn predict(context: &Context, redis: &Redis, client: RealClient) -> Result<(f64,
     let agent = real_client::agent(context, redis, &["--policy", "throughput"])?;
     let end = Instant::now() + FIRST_TEST;
     let mut decisions: Vec<Decision> = Vec::new();
-    let is_found = |d: &Decision| matches!(d.event.as_str(), "adopt" | "keep");
+    let is_found = |d: &Decision| d.event.ends_test();
     while !decisions.iter().any(is_found) && Instant::now() < end {
         context.stop.sleep(POLL)?;
         decisions.extend(agent.take_lines());
     }
-    let began = decisions.iter().find(|d| d.event == "probe");
+    let began = decisions.iter().find(|d| d.event == DecisionEvent::Probe);
     let to = began.map_or_else(now_ns, |d| d.ts_ns);
     decisions.extend(real_client::end(agent)?);
     let rps = client.end()?.between(from, to)?.rps;
-    let probe = decisions.iter().find(|d| d.event == "probe");
+    let probe = decisions.iter().find(|d| d.event == DecisionEvent::Probe);
     let found = decisions.iter().find(|d| is_found(d));
     let (Some(probe), Some(found)) = (probe, found) else {
         return Ok((rps, Vec::new()));
     };
     // what a message is to tune (a send call) and to the client (a request) may differ: bytes do not
-    let load = probe.load_per_s.zip(probe.message_bytes);
-    let load = load.map_or(0.0, |(messages, bytes)| messages * bytes);
+    let load = probe.load_per_s * probe.message_bytes;
     let said = |arm, known: &Option<Known>| {
-        let capacity = known.as_ref()?.capacity_per_s? * found.message_bytes?;
+        let capacity = known.as_ref()?.capacity_per_s? * found.message_bytes;
         (load > 0.0).then_some((arm, rps * capacity / load))
     };
     let arms = [

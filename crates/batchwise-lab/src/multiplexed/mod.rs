@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_core::tune::report::{Decision, DecisionEvent};
 use batchwise_testbed::process::now_ns;
 use batchwise_testbed::topology::TwoHosts;
 use rand::seq::SliceRandom as _;
@@ -21,7 +22,6 @@ use crate::engine::{
 };
 use crate::real_client::{self, RealClient, Reports, Running};
 use crate::redis::Redis;
-use crate::tuner::Decision;
 use summary::{Compared, Summary};
 
 pub struct Multiplexed;
@@ -76,7 +76,7 @@ pub struct Point {
     /// Median over intervals of 100 ms of their medians.
     pub p50_ns: f64,
     /// What the agent decided.
-    pub events: Vec<String>,
+    pub events: Vec<DecisionEvent>,
 }
 
 /// Of each arm, from when the agent is there.

@@ -11,6 +11,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use batchwise_core::tune::report::Decision;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use crate::arm::{self, Arm};
 use crate::engine::text::maybe_duration;
 use crate::engine::{Experiment, Report, Results, Round, Run, Turn};
 use crate::redis::{Redis, steady};
-use crate::tuner::{Decision, SLO_POLICY};
+use crate::tuner::SLO_POLICY;
 use batchwise_testbed::load::{LoadInterval, LoadReport};
 use plan::{Extent, INTERVAL, ROUNDS, Schedule, WARMUP};
 use summary::Summary;

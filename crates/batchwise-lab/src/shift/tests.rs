@@ -9,6 +9,7 @@ use crate::arm::Arm;
 use crate::decisions::samples::decision;
 use crate::engine::{Verdict, draw};
 use crate::redis::steady;
+use batchwise_core::tune::report::{DecisionEvent, InForce};
 use batchwise_testbed::load::samples::latency;
 use batchwise_testbed::load::{LoadInterval, LoadReport};
 
@@ -133,7 +134,10 @@ fn a_change_that_was_never_followed_counts_with_the_whole_phase() {
 fn the_plot_shows_all_arms_the_phases_and_the_decisions() {
     let intervals = || (1..150).map(|t| interval(t, 0, 30.0)).collect();
     let mut points: Vec<_> = Arm::ALL.map(|arm| run(arm, 0, 30.0, intervals())).into();
-    points[2].decisions = vec![decision(1.0, "probe", "on"), decision(1.1, "adopt", "on")];
+    points[2].decisions = vec![
+        decision(1.0, DecisionEvent::Probe, InForce::On),
+        decision(1.1, DecisionEvent::Adopt, InForce::On),
+    ];
     let points: Vec<_> = points.iter().collect();
     let figure = figures::over_time(&Extent::new(true).schedules[0], &points);
     let svg = draw::svg(&figure).unwrap();

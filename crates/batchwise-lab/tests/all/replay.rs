@@ -40,6 +40,18 @@ const WITHOUT_FIGURE: &[&str] = &[
     "window-lives",
 ];
 
+/// What decisions had under another name, and did not have yet: no figure shows it.
+fn complete_decision(decision: &mut Value) {
+    decision["app_setting"] = decision["wish"].take();
+    let lacking = serde_json::json!({
+        "policy": "slo:500us", "message_bytes": 0.0, "arms": {}, "pairs": 0, "budget_left_ns": 0.0,
+        "dry_run": false,
+    });
+    for (name, value) in lacking.as_object().into_iter().flatten() {
+        decision[name] = value.clone();
+    }
+}
+
 /// Moves to the points, or beside them, what older versions wrote into the summary only.
 fn complete(result: &mut Value) {
     let summary = result["summary"].clone();
@@ -52,6 +64,10 @@ fn complete(result: &mut Value) {
             }
             "passive-transports" if !summary["oracle"][&arm].is_null() => {
                 point["baselines"]["oracle"] = summary["oracle"][&arm].clone();
+            }
+            "shift" => {
+                let decisions = point["decisions"].as_array_mut();
+                decisions.into_iter().flatten().for_each(complete_decision);
             }
             _ => {}
         }

@@ -29,15 +29,32 @@ pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
     }
 }
 
+/// A user without any privilege, who may read and run this copy of `batchwise`.
+pub struct Nobody {
+    folder: TempDir,
+}
+
+impl Nobody {
+    /// Copies the command.
+    pub fn prepare() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let copy = folder.path().join("batchwise");
+        std::fs::copy(commands::required("batchwise"), &copy).expect("a copy");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("a readable folder");
+        Self { folder }
+    }
+
+    /// Runs it with these arguments.
+    pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Output {
+        let mut command = Command::new(self.folder.path().join("batchwise"));
+        // std drops the supplementary groups as well
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        run(command.args(args))
+    }
+}
+
 /// Runs `batchwise` with these arguments as a user without any privilege.
 pub fn run_as_nobody(args: &[&str]) -> Output {
-    let folder = TempDir::new().expect("a folder");
-    let copy = folder.path().join("batchwise");
-    std::fs::copy(commands::required("batchwise"), &copy).expect("a copy");
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), open).expect("a readable folder");
-    let mut command = Command::new(&copy);
-    // std drops the supplementary groups as well
-    command.uid(NOBODY).gid(NOBODY).current_dir("/");
-    run(command.args(args))
+    Nobody::prepare().run(args.iter().copied())
 }

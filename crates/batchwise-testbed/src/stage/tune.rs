@@ -2,10 +2,12 @@
 //! the contract.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Instant;
 
+use batchwise_core::tune::report::Decision;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -128,7 +130,7 @@ impl Agent {
     pub fn decisions(&self) -> Vec<Decision> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        text[..whole].lines().map(Decision::parse).collect()
+        text[..whole].lines().map(read).collect()
     }
 
     /// Waits until `enough` holds for the decisions from the `from`-th on.
@@ -145,89 +147,15 @@ impl Agent {
     }
 }
 
-/// A line of the log.
-#[derive(Clone, Debug)]
-pub struct Decision {
-    /// ns since 1970.
-    pub ts_ns: u64,
-    /// What happened.
-    pub event: String,
-    /// What is in force: `on`, `off` or `app`.
-    pub nagle: String,
-    /// Whether no socket was touched.
-    pub dry_run: bool,
-    /// All of it.
-    pub line: Value,
-}
-
-const EVENTS: [&str; 8] = [
-    "start",
-    "probe",
-    "would_probe",
-    "abort",
-    "adopt",
-    "keep",
-    "give_back",
-    "stop",
-];
-
-impl Decision {
-    /// Reads a line, which must have all fields of the contract.
-    fn parse(line: &str) -> Self {
-        let all: Value = serde_json::from_str(line).expect("a line of JSON");
-        let text = |name: &str| {
-            all[name]
-                .as_str()
-                .unwrap_or_else(|| panic!("{name}: {line}"))
-        };
-        let one_of = |name: &str, words: &[&str]| {
-            let word = text(name);
-            assert!(words.contains(&word), "{name}: {line}");
-            word.to_owned()
-        };
-        let number = |of: &Value, name: &str| {
-            assert!(of[name].is_number(), "{name}: {line}");
-        };
-        assert!(
-            text("service").parse::<std::net::SocketAddr>().is_ok(),
-            "{line}"
-        );
-        one_of("side", &["server", "client"]);
-        one_of("wish", &["on", "off"]);
-        assert!(
-            !text("why").is_empty() && !text("policy").is_empty(),
-            "{line}"
-        );
-        for name in ["load_per_s", "message_bytes", "budget_left_ns"] {
-            number(&all, name);
-        }
-        for arm in ["on", "off"] {
-            let known = all["arms"]
-                .get(arm)
-                .unwrap_or_else(|| panic!("{arm}: {line}"));
-            if !known.is_null() {
-                for name in ["latency_ns", "throughput_per_s", "confidence", "age_ns"] {
-                    number(known, name);
-                }
-            }
-        }
-        assert!(all.get("peer").is_some_and(Value::is_null), "{line}");
-        Self {
-            ts_ns: all["ts_ns"].as_u64().expect("ts_ns"),
-            event: one_of("event", &EVENTS),
-            nagle: one_of("nagle", &["on", "off", "app"]),
-            dry_run: all["dry_run"].as_bool().expect("dry_run"),
-            line: all,
-        }
-    }
-
-    /// The setting that the applications did not ask for is tested from here on.
-    pub fn begins_test(&self) -> bool {
-        self.event == "probe"
-    }
-
-    /// A test has shown which setting is in force from here on.
-    pub fn ends_test(&self) -> bool {
-        self.event == "adopt" || self.event == "keep"
-    }
+/// Reads a line of the log, which must have all fields of the contract, and no others.
+fn read(line: &str) -> Decision {
+    let decision: Decision = serde_json::from_str(line).expect("a decision");
+    let all: Value = serde_json::from_str(line).expect("JSON");
+    let written = serde_json::to_value(&decision).expect("JSON");
+    assert_eq!(written, all, "{line}");
+    let service = decision.service.parse::<SocketAddr>();
+    assert!(service.is_ok(), "{line}");
+    let words = [&decision.why, &decision.policy];
+    assert!(words.iter().all(|text| !text.is_empty()), "{line}");
+    decision
 }

@@ -68,13 +68,16 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
             least: args.least,
         },
     };
+    // one that is not there is named below, with those that are
+    if let Ok(found) = Kernel::open(name)?.look() {
+        ensure!(
+            found.ethernet,
+            "packets at {name} have no Ethernet header: use the interface below it"
+        );
+    }
     let marker = Marker::attach(name, &marking, points).with_context(|| {
         format!("cannot mark at {name} (`batchwise doctor --for burst` checks what is needed)")
     })?;
-    ensure!(
-        Kernel::open(name)?.look()?.ethernet,
-        "packets at {name} have no Ethernet header: use the interface below it"
-    );
     let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let doing = match args.border {
         true => "taking marks off",

@@ -45,15 +45,15 @@ impl HintArgs {
         self.socket.is_some()
     }
 
-    /// Listens, if hints are wanted; an `advertiser` tells those of clients to their peers.
-    pub fn listen(&self, advertiser: Option<Advertiser>) -> anyhow::Result<Option<Hints>> {
+    /// Listens, if hints are wanted.
+    pub fn listen(&self) -> anyhow::Result<Option<Hints>> {
         let Some(path) = &self.socket else {
             return Ok(None);
         };
         Ok(Some(Hints {
             listener: HintListener::bind(path, &self.uids)?,
             history: HintHistory::default(),
-            advertisements: advertiser.map(Advertisements::new),
+            advertisements: None,
             heard: HintWindows::default(),
             next: Instant::now(),
         }))
@@ -72,6 +72,11 @@ pub struct Hints {
 }
 
 impl Hints {
+    /// Those of clients are told to their peers, from now on.
+    pub fn advertise(&mut self, by: Advertiser) {
+        self.advertisements = Some(Advertisements::new(by));
+    }
+
     /// The connections that are open, as just read.
     pub fn see(&mut self, connections: &[Connection]) {
         if let Some(advertisements) = &mut self.advertisements {

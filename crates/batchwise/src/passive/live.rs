@@ -39,14 +39,14 @@ pub fn run(
         forget: args.forget(),
         then: args.then.clone(),
     };
+    let mut session = Session::open(args, form, interface.to_owned())?;
     let mut sensor = PassiveSensor::attach(config).with_context(|| {
         format!("cannot measure on {interface} (`batchwise doctor` checks what is needed)")
     })?;
-    let hook = match sensor.attached() {
+    session.attached_at(match sensor.attached() {
         Attach::Tc => "tc ingress",
         _ => "native XDP",
-    };
-    let mut session = Session::open(args, form, format!("{interface} ({hook})"))?;
+    });
     let mut last = Instant::now();
     let mut ticks = Ticks::new(stop, args.interval, args.duration);
     loop {

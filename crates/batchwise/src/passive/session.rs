@@ -65,6 +65,11 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Where at the interface packets are seen.
+    pub fn attached_at(&mut self, hook: &str) {
+        self.place += &format!(" ({hook})");
+    }
+
     /// An epoch closed; its times, as `ts_ns`, are wall clock.
     pub fn epoch(&mut self, ts_ns: u64, epoch: &Epoch) {
         if self.args.per_flow {

@@ -149,6 +149,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         .map(Exporter::<ProfileMetrics>::bind);
     let exporter = exporter.transpose()?;
     let form = args.format.resolve()?;
+    let files = args.open_files()?;
     let sampler = Sampler::load(&Config {
         hz: args.hz,
         cpus: args.cpu.clone(),
@@ -158,7 +159,6 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     })
     .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
     args.choose(&sampler)?;
-    let files = Files::open(args.report.as_deref(), args.folded.as_deref())?;
     let mut counter = counter();
     let mut sampling = Sampling::start(sampler, kernel::read()?, numbered, args.wants_stacks())?;
     if args.compare.is_some() {

@@ -18,7 +18,7 @@ mod promql;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use batchwise_core::{balance, passive, profile, sense};
+use batchwise_core::{balance, passive, profile, sense, tune};
 use schemars::{JsonSchema, generate::SchemaSettings};
 
 use metrics::Exported;
@@ -94,7 +94,7 @@ fn the_reference_of_json_is_what_the_types_say() {
         "docs/reference/json.md",
         &[
             ("watch", lines::<sense::report::Line>()),
-            ("tune", lines::<crate::tune::decisions::Decision>()),
+            ("tune", lines::<tune::report::Decision>()),
             ("passive", lines::<passive::report::Line>()),
             ("balance", lines::<balance::report::Line>()),
             ("agent", lines::<crate::balance::status::AgentLine>()),

@@ -6,9 +6,11 @@ use std::net::SocketAddr;
 use batchwise_bpf::monotonic_ns;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::Arm;
+use batchwise_core::tune::report::Known;
 
-use super::decisions::{Known, word};
+use super::decisions;
 use super::service::{Counts, Service};
+use crate::frame::human::word;
 use crate::frame::metrics::{self, Family, Labels, Metrics, alone, seconds, with};
 
 /// What `batchwise tune` serves: a copy of what matters, as scrapes come at any time.
@@ -62,7 +64,7 @@ impl Tuned {
         Self {
             labels,
             in_force: service.in_force(),
-            known: [Arm::On, Arm::Off].map(|arm| (arm, Known::of(service, arm))),
+            known: [Arm::On, Arm::Off].map(|arm| (arm, decisions::known(service, arm))),
             load: service.messages().0,
             connections: service.sockets.len(),
             gain: controller.last().map(|(outcome, _)| outcome.gain),
@@ -75,7 +77,7 @@ impl Tuned {
     fn arms(&self) -> impl Iterator<Item = (Labels, &Known)> {
         self.known.iter().filter_map(|(arm, known)| {
             Some((
-                with(self.labels.clone(), "nagle", word(*arm)),
+                with(self.labels.clone(), "nagle", &word(arm)),
                 known.as_ref()?,
             ))
         })
@@ -83,7 +85,7 @@ impl Tuned {
 
     fn states(&self) -> impl Iterator<Item = (Labels, f64)> {
         [Arm::On, Arm::Off].into_iter().map(|arm| {
-            let labels = with(self.labels.clone(), "state", word(arm));
+            let labels = with(self.labels.clone(), "state", &word(&arm));
             (labels, f64::from(u8::from(arm == self.in_force)))
         })
     }

@@ -1,6 +1,6 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
-pub mod decisions;
+mod decisions;
 mod give_back;
 mod guard;
 pub mod metrics;
@@ -24,16 +24,17 @@ use batchwise_bpf::{
 };
 use batchwise_core::sense::report::{Side, Unit};
 use batchwise_core::sense::tracker::Tracker;
+use batchwise_core::tune::report::DecisionEvent;
 use batchwise_core::tune::{Arm, Next, Params, Policy, Reason};
 use clap::Args;
 
-use crate::frame::args::{PortArgs, parse_duration, parse_exchange_period};
+use crate::frame::args::{PortArgs, parse_duration};
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::Format;
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, Hints};
-use decisions::{Decisions, Happened, found};
+use decisions::{Decisions, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
 use metrics::TuneMetrics;
@@ -75,7 +76,7 @@ pub struct TuneArgs {
     /// Append every decision to this file, a line of JSON each; SIGHUP opens it anew
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Say every second what is known of each arm and what it waits for
+    /// Say every second, as text, what is known of each arm and what it waits for
     #[arg(long)]
     explain: bool,
     /// How decisions are shown
@@ -90,12 +91,6 @@ pub struct TuneArgs {
     /// Test nothing: hold every socket at Nagle on or off
     #[arg(long, value_name = "on|off", value_parser = parse_arm, conflicts_with = "dry_run")]
     hold: Option<Arm>,
-    /// No effect any more: estimates are not needed to test
-    #[arg(long, value_name = "CONFIDENCE", value_parser = parse_share)]
-    min_confidence: Option<f64>,
-    /// No effect any more: an agent asks the other end nothing
-    #[arg(long, value_parser = parse_exchange_period)]
-    exchange_period: Option<Duration>,
     #[command(flatten)]
     hints: HintArgs,
     /// Serve Prometheus metrics here, at /metrics
@@ -138,21 +133,12 @@ const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
-    let without_effect = [
-        ("--min-confidence", args.min_confidence.is_some()),
-        ("--exchange-period", args.exchange_period.is_some()),
-    ];
-    for (flag, _) in without_effect.iter().filter(|(_, given)| *given) {
-        tracing::warn!("{flag} has no effect any more");
-    }
     // without a log a closed terminal ends the agent, as it does other commands
     let hangup = args.log.is_some().then(hangup_flag).transpose()?;
     let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy, args.dry_run)?;
     let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
-    let cgroup = match &args.cgroup {
-        Some(dir) => dir.clone(),
-        None => bpf::cgroup_mount_point()?,
-    };
+    let hints = args.hints.listen()?;
+    let cgroup = bpf::find_cgroup(args.cgroup.as_deref())?;
     let place = Place::take(&cgroup)?;
     // who could not rise again must not go down
     match first_in_line() {
@@ -177,7 +163,6 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     first_in_line();
     let duration = args.duration;
     let mut agent = Agent {
-        hints: args.hints.listen(None)?,
         args,
         sensor,
         actuator,
@@ -185,6 +170,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         place,
         decisions,
         exporter,
+        hints,
         tracker: Tracker::new(monotonic_ns()),
         services: HashMap::new(),
         ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
@@ -399,7 +385,7 @@ impl Agent {
                 service.started = true;
                 let why = "seen for the first time; its own setting stays unless a test shows that the other is better";
                 self.decisions
-                    .tell(key, service, Happened::Start, why.to_owned())?;
+                    .tell(key, service, DecisionEvent::Start, why.to_owned())?;
             }
             if self.args.hold.is_some() {
                 continue;
@@ -410,7 +396,7 @@ impl Agent {
                     let why = format!("{}; a dry run tests nothing", words(reason));
                     service.controller.passed_over(reason, glimpse.now);
                     self.decisions
-                        .tell(key, service, Happened::WouldProbe, why)?;
+                        .tell(key, service, DecisionEvent::WouldProbe, why)?;
                 }
                 Next::Test { slice, reason } => {
                     self.try_out(key, Duration::from_nanos(slice), reason)?;
@@ -421,7 +407,7 @@ impl Agent {
                     let why = "what was adopted is no longer the case: the load is another one and cannot be tested, or the applications ask for it themselves";
                     let service = &self.services[&key];
                     self.decisions
-                        .tell(key, service, Happened::GiveBack, why.to_owned())?;
+                        .tell(key, service, DecisionEvent::GiveBack, why.to_owned())?;
                 }
             }
         }
@@ -438,7 +424,7 @@ impl Agent {
         self.decisions.tell(
             key,
             &self.services[&key],
-            Happened::Probe,
+            DecisionEvent::Probe,
             words(reason).to_owned(),
         )?;
         let owners = self.owners()?;
@@ -451,14 +437,14 @@ impl Agent {
             Ended::Decided(outcome) => {
                 service.controller.tested(reason, outcome, now);
                 let event = match service.controller.adopted() {
-                    Some(_) => Happened::Adopt,
-                    None => Happened::Keep,
+                    Some(_) => DecisionEvent::Adopt,
+                    None => DecisionEvent::Keep,
                 };
                 (event, found(&outcome))
             }
             Ended::Aborted(why) => {
                 service.controller.passed_over(reason, now);
-                (Happened::Abort, why)
+                (DecisionEvent::Abort, why)
             }
             Ended::Stopped => return Ok(()),
         };
@@ -515,7 +501,7 @@ impl Agent {
         for (key, service) in &self.services {
             let why = "the agent ends: every socket has its application's own setting back";
             self.decisions
-                .tell(*key, service, Happened::Stop, why.to_owned())?;
+                .tell(*key, service, DecisionEvent::Stop, why.to_owned())?;
         }
         Ok(())
     }

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use batchwise_bpf::Socket;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
+use batchwise_core::tune::report::DecisionEvent;
 use batchwise_core::tune::{Arm, Controller, Glimpse, Load, Params};
-
-use super::decisions::Happened;
 
 /// A controller is told of so many looks at a time.
 const LOOKS: usize = 3;
@@ -55,11 +54,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn count(&mut self, event: Happened) {
+    pub fn count(&mut self, event: DecisionEvent) {
         match event {
-            Happened::Adopt => self.adopted += 1,
-            Happened::Keep => self.kept += 1,
-            Happened::Abort => self.aborted += 1,
+            DecisionEvent::Adopt => self.adopted += 1,
+            DecisionEvent::Keep => self.kept += 1,
+            DecisionEvent::Abort => self.aborted += 1,
             _ => {}
         }
     }

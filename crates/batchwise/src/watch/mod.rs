@@ -130,17 +130,18 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let exchange = args.exchange.then_some(Exchange { period });
     let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
     let pause = pause_flag()?;
-    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
-        .context("cannot watch (`batchwise doctor` checks what is needed)")?;
-    let mut hints = args.hints.listen(advertiser)?;
-    if let Some(hints) = &mut hints {
-        hints.see(&sensor.read()?.open);
-    }
+    let mut hints = args.hints.listen()?;
     let exporter = args
         .metrics
         .as_deref()
         .map(Exporter::<WatchMetrics>::bind)
         .transpose()?;
+    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
+        .context("cannot watch (`batchwise doctor` checks what is needed)")?;
+    if let (Some(hints), Some(advertiser)) = (&mut hints, advertiser) {
+        hints.advertise(advertiser);
+        hints.see(&sensor.read()?.open);
+    }
     let when_unread = WhenUnread::serving(exporter.is_some());
     let mut output = Output::open(form, when_unread, waiting(&args.ports.numbers))?;
     let mut services = Services::new(args.units, args.per_connection);

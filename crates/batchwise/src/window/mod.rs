@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use batchwise_bpf::find_cgroup;
 use batchwise_bpf::window::{MOST_GATES, Window};
 use batchwise_window::DEFAULT_SOCKET;
 use clap::Args;
@@ -84,18 +85,16 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     let exporter = args.metrics.as_deref().map(Exporter::<WindowMetrics>::bind);
     let exporter = exporter.transpose()?;
-    let cgroup = match &args.cgroup {
-        Some(dir) => dir.clone(),
-        None => batchwise_bpf::cgroup_mount_point()?,
-    };
+    let form = args.format.resolve()?;
+    let cgroup = find_cgroup(args.cgroup.as_deref())?;
     if args.gate.len() > MOST_GATES {
         bail!("--gate: at most {MOST_GATES} ports");
     }
+    let door = Door::open(&args.socket, "--socket", "applications")?;
     let window = Window::attach(&cgroup, &args.gate).context(
         "cannot tell of window space (`batchwise doctor --for window` checks what is needed)",
     )?;
-    let door = Door::open(&args.socket, "--socket", "applications")?;
-    let mut output = Output::open(args.format.resolve()?, WhenUnread::GoOn, String::new())?;
+    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let (apps, mut complaints) = (Apps::new(window), Complaints::default());
     let mut pace = Pace::new();
     let mut ticks = Ticks::new(stop, EVERY, args.duration);

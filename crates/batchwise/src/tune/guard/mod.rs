@@ -1,18 +1,19 @@
-//! The dead man's switch: a process that does nothing but wait for the agent's heartbeat, and gives
-//! every socket back when it stays away or the agent is gone, however it went.
+//! The dead man's switch: a process that does nothing but wait for the agent's end, and gives every socket
+//! back then.
 //!
-//! Slow is not dead: the pipe closes when the agent is gone, and how long the heartbeat of a stopped or
-//! hung one stays away is measured in the agent's own time (`own_time`).
+//! Between them is a pipe to the guard, no more. It closes when the agent is gone, however it went. An agent
+//! that is stopped or hangs sends no heartbeat, and slow is not dead: how long that lasts is measured in the
+//! agent's own time (`own_time`). Heartbeats that stay in the pipe tell the agent that its guard hangs.
 //!
 //! It is a process of its own so that no death of the agent can take it along: it has its own
 //! session, is never chosen when memory runs out, and has all its memory locked. All orderly
 //! endings take the same way.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -20,12 +21,13 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use batchwise_bpf::{Actuator, GuardFds, Release};
 use clap::Args;
-use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, poll, ppoll};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{getppid, setsid};
-use own_time::{Accounts, OwnTime};
+use nix::unistd::{getppid, read, setsid};
+use own_time::OwnTime;
+use rustix::io::ioctl_fionread;
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 
 use super::place::{Place, asked, strike};
@@ -33,25 +35,22 @@ use crate::frame::ticks::poll_timeout;
 
 mod own_time;
 
-/// Between heartbeats. The guard answers each.
+/// Between heartbeats.
 pub const BEAT: Duration = Duration::from_millis(100);
-/// A heartbeat that stays away for so long is looked into, …
-const LATE: Duration = Duration::from_millis(200);
-/// … and the agent is taken for dead after this much more of its own time. Sockets must be back within a
+/// The agent is taken for dead after so much of its own time without a heartbeat. Sockets must be back within a
 /// second.
-const PATIENCE: Duration = Duration::from_millis(300);
-/// A guard that has not answered for so long is of no use.
-const ANSWER: Duration = Duration::from_millis(1_000);
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A guard that leaves so many heartbeats unread is of no use.
+const UNREAD: u64 = 10;
 /// To give all sockets back, at the end.
 const LAST: Duration = Duration::from_secs(5);
 
 /// The agent's end.
 pub struct Guard {
+    /// Its standard input is the pipe.
     child: Child,
-    pipe: Option<ChildStdin>,
-    answers: Option<ChildStdout>,
+    /// When the last heartbeat was sent.
     last: Instant,
-    answered: Instant,
     gone: bool,
 }
 
@@ -73,7 +72,7 @@ impl Guard {
             .arg("--record")
             .arg(place.record())
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::null());
         if let Some(cgroup) = cgroup {
             command.arg("--cgroup").arg(cgroup);
         }
@@ -95,24 +94,15 @@ impl Guard {
                 Ok(())
             });
         }
-        let mut child = command.spawn().context("cannot start the guard process")?;
-        let (pipe, answers) = (child.stdin.take(), child.stdout.take());
-        // a guard that hangs must not have us hang
-        pipe.as_ref().map(never_blocks).transpose()?;
-        answers.as_ref().map(never_blocks).transpose()?;
-        let now = Instant::now();
         Ok(Self {
-            child,
-            pipe,
-            answers,
-            last: now,
-            answered: now,
+            child: command.spawn().context("cannot start the guard process")?,
+            last: Instant::now(),
             gone: false,
         })
     }
 
     /// We live. False: the guard took us for dead, and has given the sockets back, or is dead itself, or
-    /// does not answer, and was killed.
+    /// hangs, and was killed.
     pub fn beat(&mut self) -> bool {
         self.gone = self.gone || !self.is_there();
         !self.gone
@@ -124,28 +114,29 @@ impl Guard {
     }
 
     fn is_there(&mut self) -> bool {
-        let since = self.last.elapsed();
-        if since < BEAT {
+        if self.last.elapsed() < BEAT {
             return true;
         }
         self.last = Instant::now();
-        let sent = self.pipe.as_mut().map(|p| p.write_all(b"."));
-        let answers = self.answers.as_mut().map(|a| a.read(&mut [0; 64]));
-        // what was not asked while we were late ourselves could not be answered
-        if since > ANSWER / 2 || matches!(answers, Some(Ok(1..))) {
-            self.answered = Instant::now();
-        }
-        if self.answered.elapsed() > ANSWER {
+        let Some(pipe) = &mut self.child.stdin else {
+            return false;
+        };
+        if ioctl_fionread(&*pipe).is_ok_and(|unread| unread >= UNREAD) {
             // one that was killed already is what we want
             let _ = self.child.kill();
             return false;
         }
-        matches!(sent, Some(Ok(())))
+        // there is room for it
+        pipe.write_all(b".").is_ok()
     }
 
     /// Sleeps, but not through a signal or the guard's end.
     pub fn wait(&self, time: Duration) -> anyhow::Result<()> {
-        let mut fds = [PollFd::new(self.as_fd(), PollFlags::empty())];
+        // ready (with an error) when nobody can read it any more
+        let pipe = self.child.stdin.iter();
+        let mut fds: Vec<_> = pipe
+            .map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::empty()))
+            .collect();
         match ppoll(&mut fds, Some(TimeSpec::from_duration(time)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(error).context("waiting"),
@@ -154,7 +145,7 @@ impl Guard {
 
     /// Has the sockets given back, and waits for that. False: it failed.
     pub fn finish(&mut self) -> bool {
-        drop(self.pipe.take());
+        drop(self.child.stdin.take());
         let end = Instant::now() + LAST;
         loop {
             match self.child.try_wait() {
@@ -166,17 +157,6 @@ impl Guard {
         let _ = self.child.kill();
         let _ = self.child.wait();
         false
-    }
-}
-
-impl AsFd for Guard {
-    /// Becomes ready (with an error) when the guard is gone.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.pipe {
-            Some(pipe) => pipe.as_fd(),
-            // SAFETY: standard error stays open for the life of the process.
-            None => unsafe { BorrowedFd::borrow_raw(2) },
-        }
     }
 }
 
@@ -217,11 +197,6 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn never_blocks(pipe: &impl AsFd) -> anyhow::Result<()> {
-    let done = fcntl(pipe.as_fd(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
-    done.map(drop).context("cannot set up the guard's pipes")
-}
-
 /// As far as we may: a guard without these still guards.
 fn outlive() {
     // systemd stops a unit, and ends one that hangs (SIGABRT), by a signal to all its processes: the agent's
@@ -244,38 +219,25 @@ fn outlive() {
     super::first_in_line();
 }
 
-/// Returns when the heartbeat stays away or its pipe is closed.
+/// Returns when the pipe is closed, or no heartbeat comes.
 fn await_end() {
-    let agent = Accounts::open(getppid());
-    let (mut stdin, mut stdout) = (io::stdin(), io::stdout());
-    if let Err(error) = never_blocks(&stdout) {
-        tracing::warn!("{error:#}");
-    }
-    let mut beats = [0; 64];
-    let mut late: Option<OwnTime<'_>> = None;
-    loop {
-        let own_time = late.as_ref().map(OwnTime::passed);
-        let left = own_time.map_or(LATE, |passed| PATIENCE.saturating_sub(passed));
-        let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, poll_timeout(left)) {
+    let mut own_time = OwnTime::open(getppid());
+    let pipe = io::stdin();
+    let (mut silent, mut beats) = (Duration::ZERO, [0; 64]);
+    while silent < PATIENCE {
+        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        let ready = match poll(&mut fds, poll_timeout(BEAT)) {
             // we may have been slow ourselves: only an empty pipe tells
-            Ok(0) if left.is_zero() => return,
             Ok(0) => {
-                late.get_or_insert_with(|| OwnTime::begin(&agent));
+                silent += own_time.of(BEAT);
                 continue;
             }
-            Err(nix::errno::Errno::EINTR) => continue,
-            Err(_) => return,
-            Ok(_) => {}
-        }
-        match stdin.read(&mut beats) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => other.and_then(|_| read(&pipe, &mut beats)),
+        };
+        match ready {
+            Ok(1..) => silent = Duration::ZERO,
+            Err(nix::errno::Errno::EINTR) => {}
             Ok(0) | Err(_) => return,
-            Ok(_) => {
-                late = None;
-                // an agent that is stopped reads no answers: it needs none
-                let _ = stdout.write(b".").and_then(|_| stdout.flush());
-            }
         }
     }
 }

@@ -1,157 +1,103 @@
-//! How much of its own time a process has had: what a slow machine, a CPU quota or busy neighbours take
-//! from it does not count. While it is asleep or stopped all time is its own.
+//! How much of a while a process had to itself: what a slow machine, a CPU quota or busy neighbours take from
+//! it does not count. While it is asleep or stopped all time is its own, in an endless loop what it runs.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::unistd::Pid;
 
-/// Where the kernel tells it. The files are opened and read ahead: what does so waits while a memory cgroup is
-/// full, and the buffer of a file that was read once stays (seq_read_iter).
-#[derive(Debug)]
-pub struct Accounts {
+/// In which the kernel tells CPU time to user space (USER_HZ).
+const TICK: Duration = Duration::from_millis(10);
+
+/// Of a process's first thread.
+pub struct OwnTime {
+    /// Opened and read ahead: what does so waits while a memory cgroup is full, and the buffer of a file that was
+    /// read once stays (seq_read_iter).
     stat: Option<File>,
-    schedstat: Option<File>,
+    /// CPU time that it had when it was last looked at, ticks.
+    ran: u32,
 }
 
-/// Measures from some moment on.
-pub struct OwnTime<'a> {
-    of: &'a Accounts,
-    begin: Instant,
-    at_begin: Usage,
-}
-
-/// A process's first thread, as the scheduler accounts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Usage {
-    /// It runs, or waits for a CPU.
-    runnable: bool,
-    /// On a CPU.
-    ran: Duration,
-    /// It waited for one; a wait that goes on is not in it.
-    waited: Duration,
-}
-
-impl Accounts {
-    /// Those of a process; all time is its own where there are none.
+impl OwnTime {
     pub fn open(of: Pid) -> Self {
-        let open = |file| File::open(format!("/proc/{of}/{file}")).ok();
-        let accounts = Self {
-            stat: open("stat"),
-            schedstat: open("schedstat"),
+        let stat = File::open(format!("/proc/{of}/task/{of}/stat")).ok();
+        let mut own_time = Self { stat, ran: 0 };
+        own_time.of(Duration::ZERO);
+        own_time
+    }
+
+    /// How much of this time, which has just passed, was its own; all where the kernel does not tell.
+    pub fn of(&mut self, time: Duration) -> Duration {
+        let mut text = [0; 1024];
+        let read = self.stat.as_ref().map(|stat| stat.read_at(&mut text, 0));
+        let length = read.and_then(Result::ok).unwrap_or(0);
+        // a process's name may be anything
+        let usage = usage(&String::from_utf8_lossy(&text[..length]));
+        let Some((runnable, ran)) = usage else {
+            return time;
         };
-        accounts.usage();
-        accounts
-    }
-
-    fn usage(&self) -> Usage {
-        let (mut stat, mut schedstat) = ([0; 1024], [0; 128]);
-        Usage::parse(
-            &read(self.stat.as_ref(), &mut stat),
-            &read(self.schedstat.as_ref(), &mut schedstat),
-        )
-    }
-}
-
-/// What a file says now; nothing where its process is gone.
-fn read<'a>(file: Option<&File>, text: &'a mut [u8]) -> Cow<'a, str> {
-    let length = file.and_then(|file| file.read_at(text, 0).ok());
-    // a process's name may be anything
-    String::from_utf8_lossy(&text[..length.unwrap_or(0)])
-}
-
-impl<'a> OwnTime<'a> {
-    /// Begins now.
-    pub fn begin(of: &'a Accounts) -> Self {
-        Self {
-            of,
-            begin: Instant::now(),
-            at_begin: of.usage(),
+        let since = ran.saturating_sub(std::mem::replace(&mut self.ran, ran));
+        match runnable {
+            true => (TICK * since).min(time),
+            false => time,
         }
     }
-
-    /// The process's own time since.
-    pub fn passed(&self) -> Duration {
-        let now = self.of.usage();
-        own(self.at_begin, now, self.begin.elapsed())
-    }
 }
 
-fn own(begin: Usage, now: Usage, elapsed: Duration) -> Duration {
-    match now.runnable {
-        // it may be waiting for a CPU since its beginning
-        true => now.ran.saturating_sub(begin.ran),
-        false => elapsed.saturating_sub(now.waited.saturating_sub(begin.waited)),
-    }
-}
-
-impl Usage {
-    fn parse(stat: &str, schedstat: &str) -> Self {
-        let mut ns = schedstat.split_whitespace().map(str::parse);
-        let mut next = || ns.next()?.ok().map(Duration::from_nanos);
-        let (ran, waited) = (next(), next());
-        // the name before the state may have anything in it
-        let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
-        Self {
-            runnable: ran.is_some() && state.is_some_and(|state| state.starts_with('R')),
-            ran: ran.unwrap_or_default(),
-            waited: waited.unwrap_or_default(),
-        }
-    }
+/// Whether it runs or waits for a CPU, and the CPU time that it had, in ticks (proc_pid_stat(5)).
+fn usage(stat: &str) -> Option<(bool, u32)> {
+    // the name before the state may have anything in it
+    let mut fields = stat.rsplit_once(") ")?.1.split_whitespace();
+    let runnable = fields.next()? == "R";
+    let mut ticks = fields.skip(10).map(str::parse::<u32>);
+    Some((runnable, ticks.next()?.ok()? + ticks.next()?.ok()?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use nix::sys::signal::{Signal, kill};
+
     use super::*;
 
-    const MS: Duration = Duration::from_millis(1);
-
-    fn usage(state: char, ran: u32, waited: u32) -> Usage {
-        let ns = |ms: u32| u64::from(ms) * 1_000_000;
-        let stat = format!("7 (a) S (b) {state} 1 7 7");
-        Usage::parse(&stat, &format!("{} {} 9\n", ns(ran), ns(waited)))
-    }
+    const LOOK: Duration = Duration::from_millis(100);
 
     #[test]
-    fn waiting_for_a_cpu_does_not_count_and_all_else_does() {
-        let begin = usage('S', 100, 1000);
-        for (now, counts) in [
-            // asleep, stopped, in the kernel: all time but what it waited
-            (usage('S', 100, 1000), 900),
-            (usage('T', 100, 1000), 900),
-            (usage('D', 110, 1700), 200),
-            // runnable: it may wait since the beginning
-            (usage('R', 100, 1000), 0),
-            (usage('R', 140, 1300), 40),
-            // in an endless loop
-            (usage('R', 950, 1050), 850),
-        ] {
-            assert_eq!(own(begin, now, 900 * MS), counts * MS, "{now:?}");
+    fn state_and_cpu_time_are_found_behind_any_name() {
+        let stat = |state| format!("7 (a) S (b) {state} 1 7 7 0 -1 4194560 9 0 0 0 12 30 0 0 39");
+        assert_eq!(usage(&stat('R')), Some((true, 42)));
+        for asleep in ['S', 'T', 'D', 'Z'] {
+            assert_eq!(usage(&stat(asleep)), Some((false, 42)), "{asleep}");
+        }
+        for unknown in ["", "7 (a) R 1", "7 (a"] {
+            assert_eq!(usage(unknown), None, "{unknown}");
         }
     }
 
     #[test]
-    fn files_that_are_open_tell_of_now_and_of_the_end() {
-        let mut child = std::process::Command::new("sh")
+    fn what_a_process_runs_is_its_own_time_and_all_time_while_it_is_stopped_or_gone() {
+        let mut child = Command::new("sh")
             .args(["-c", "while :; do :; done"])
             .spawn()
             .expect("sh");
-        let accounts = Accounts::open(Pid::from_raw(child.id() as i32));
-        let first = accounts.usage().ran;
-        while accounts.usage().ran < first + 20 * MS {
-            std::thread::yield_now();
+        let pid = Pid::from_raw(child.id() as i32);
+        let mut own_time = OwnTime::open(pid);
+        while own_time.ran == 0 {
+            own_time.of(LOOK);
         }
+        // from now on it runs, or waits for a CPU: however often it is looked at, no time counts twice
+        let (begin, mut had) = (Instant::now(), Duration::ZERO);
+        while had < 5 * TICK {
+            had += own_time.of(LOOK);
+        }
+        assert!(had <= begin.elapsed() + 2 * TICK, "{had:?}");
+        kill(pid, Signal::SIGSTOP).expect("it is there");
+        while own_time.of(LOOK) < LOOK {}
         child.kill().expect("it is there");
         child.wait().expect("it is ours");
-        assert_eq!(accounts.usage(), Usage::parse("", ""));
-    }
-
-    #[test]
-    fn all_time_counts_where_the_kernel_does_not_tell() {
-        let unknown = Usage::parse("7 (a) R 1", "");
-        assert_eq!(own(unknown, unknown, 900 * MS), 900 * MS);
-        assert_eq!(own(unknown, Usage::parse("", ""), 900 * MS), 900 * MS);
+        assert_eq!(own_time.of(LOOK), LOOK);
     }
 }

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Estimator, Line, Side, Unit};
+use batchwise_core::tune::report::Decision;
 use batchwise_hint::Hints;
 use batchwise_testbed::process::lock;
 use batchwise_testbed::redis::PORT;
@@ -17,7 +18,6 @@ use batchwise_testbed::stage::request::ask;
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use batchwise_testbed::stage::watch::{Watch, items, of};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::hints::lines::socket;
@@ -221,12 +221,9 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     let mut under_way = VecDeque::new();
     let begin = Instant::now();
     let (mut requests, mut hundreds) = (0_u32, vec![begin]);
-    let told = |d: &Value| {
-        let arms = [&d["arms"]["on"], &d["arms"]["off"]].map(|a| a["latency_ns"].as_f64());
-        Some((
-            arms.into_iter().flatten().next()?,
-            d["load_per_s"].as_f64()?,
-        ))
+    let told = |d: &Decision| {
+        let known = d.arms.on.or(d.arms.off)?;
+        Some((known.latency_ns as f64, d.load_per_s))
     };
     let found = loop {
         under_way.push_back((Instant::now(), hints.request()));
@@ -246,7 +243,7 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
             under_way.pop_front();
         }
         if requests.is_multiple_of(1_000)
-            && let Some(found) = client.decisions().iter().rev().find_map(|d| told(&d.line))
+            && let Some(found) = client.decisions().iter().rev().find_map(told)
             // the first test may be over before the agent has heard of the application
             && found.0 > held / 2.0
         {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use batchwise_core::tune::report::DecisionEvent;
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
@@ -43,7 +44,10 @@ fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
                 application.set_nodelay(nodelay);
             }
         }
-        all.iter().filter(|d| d.begins_test()).count() >= 2
+        all.iter()
+            .filter(|d| d.event == DecisionEvent::Probe)
+            .count()
+            >= 2
     });
     for application in &applications {
         application.assert_goes_on();

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use batchwise_core::tune::report::{Decision, DecisionEvent, InForce};
 use batchwise_testbed::stage::tune::Agent;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
@@ -63,7 +64,8 @@ fn what_an_agent_has_found_out_by_itself_is_undone_by_its_death() {
     let mut sockets = application.set_nodelay(false);
     sockets.extend(idle(&scene));
     agent.until("Nagle's algorithm to be switched off", 0, |all| {
-        all.iter().any(|d| d.event == "adopt" && d.nagle == "off")
+        let adopted = |d: &Decision| d.event == DecisionEvent::Adopt && d.nagle == InForce::Off;
+        all.iter().any(adopted)
     });
     until_held(&sockets, true);
 
@@ -113,8 +115,7 @@ fn a_stopped_agent_loses_its_sockets_and_takes_them_over_again_when_it_goes_on()
     let mut sockets = application.set_nodelay(true);
     sockets.extend(idle(&scene));
     let agent = Agent::start(scene.client(), logs.path(), &["--hold", "on"]);
-    let started =
-        |all: &[batchwise_testbed::stage::tune::Decision]| all.iter().any(|d| d.event == "start");
+    let started = |all: &[Decision]| all.iter().any(|d| d.event == DecisionEvent::Start);
     agent.until("the service to be seen", 0, started);
     until_held(&sockets, false);
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use batchwise_core::tune::report::{Decision, DecisionEvent, InForce};
 use batchwise_testbed::stage::scene::Scene;
-use batchwise_testbed::stage::tune::{Agent, Decision};
+use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
 use crate::tune::application::{Application, Style};
@@ -34,12 +35,17 @@ fn a_dry_run_says_what_it_would_try_and_changes_no_socket_ever() {
         .map(|host| Agent::start(host, logs.path(), &["--dry-run"]));
     let [_, client] = &agents;
     client.until("two tests that it would make", 0, |all| {
-        all.iter().filter(|d| d.event == "would_probe").count() >= 2
+        all.iter()
+            .filter(|d| d.event == DecisionEvent::WouldProbe)
+            .count()
+            >= 2
     });
     for agent in &agents {
         let decisions = agent.decisions();
-        let would = |d: &Decision| d.dry_run && d.nagle == "app" && !d.begins_test();
+        let would = |d: &Decision| d.dry_run && d.nagle == InForce::App;
         assert!(decisions.iter().all(would), "{decisions:?}");
+        let tested = decisions.iter().any(|d| d.event == DecisionEvent::Probe);
+        assert!(!tested, "{decisions:?}");
     }
     agents.into_iter().for_each(Agent::finish);
     stop.store(true, Ordering::Relaxed);

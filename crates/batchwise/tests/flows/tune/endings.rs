@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
+use batchwise_core::tune::report::{DecisionEvent, InForce};
 use batchwise_testbed::cgroup::Membership;
 use batchwise_testbed::host::{Role, ip};
 use batchwise_testbed::redis::PORT;
@@ -44,7 +45,10 @@ fn when_an_agent_has_ended_in_order_the_sockets_are_given_back_already() {
         assert_given_back(&sockets);
         assert!(status.success(), "{signal:?}: {status}");
         let last = agent.decisions().pop().expect("decisions");
-        assert_eq!((last.event.as_str(), last.nagle.as_str()), ("stop", "app"));
+        assert_eq!(
+            (last.event, last.nagle),
+            (DecisionEvent::Stop, InForce::App)
+        );
     }
     application.finish();
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use batchwise_core::tune::report::Decision;
 use batchwise_testbed::stage::eventually;
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::scrape::{METRICS, scrape};
-use batchwise_testbed::stage::tune::{Agent, Decision};
+use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
 use crate::tune::application::{Application, Style};
@@ -26,7 +27,7 @@ fn a_scrape_of_a_running_tuner_counts_the_tests_that_its_log_shows() {
     let application = Application::start(&scene, 4, Style::Many, Duration::ZERO);
     // with Nagle's algorithm there is at most a segment under way, and nothing to test
     application.set_nodelay(true);
-    let ended = |all: &[Decision]| all.iter().any(Decision::ends_test);
+    let ended = |all: &[Decision]| all.iter().any(|d| d.event.ends_test());
     client.until("a test and its end", 0, ended);
     let ends = |s: &str| {
         let outcome = |o| {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use batchwise_core::tune::report::{Decision, DecisionEvent};
 use batchwise_testbed::stage::generator::{LASTING, Load};
 use batchwise_testbed::stage::refusal::{assert_refused, run};
 use batchwise_testbed::stage::scene::Scene;
-use batchwise_testbed::stage::tune::{Agent, Decision};
+use batchwise_testbed::stage::tune::Agent;
 use batchwise_testbed::stage::{Stage, batchwise, eventually};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -15,7 +16,7 @@ use crate::tune::sockets::{assert_given_back, nodelay, of_redis, until_held};
 
 /// The service's latency is known, which without the other end's help is not trusted enough.
 fn is_measured(decisions: &[Decision]) -> bool {
-    decisions.iter().any(|d| d.event == "start")
+    decisions.iter().any(|d| d.event == DecisionEvent::Start)
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use batchwise_core::tune::report::{Decision, DecisionEvent};
 use batchwise_testbed::stage::scene::Scene;
-use batchwise_testbed::stage::tune::{Agent, Decision};
+use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
 use crate::tune::ALWAYS;
@@ -19,16 +20,16 @@ fn the_agents_of_a_connections_two_ends_both_decide_without_a_word_between_them(
     let application = Application::start(&scene, 4, Style::Many, pause);
     let sockets = application.set_nodelay(true);
     client.until("three tests that were decided", 0, |all| {
-        all.iter().filter(|d| d.ends_test()).count() >= 3
+        all.iter().filter(|d| d.event.ends_test()).count() >= 3
     });
     // every test has an end before the next one
     for agent in [&server, &client] {
         let decisions = agent.decisions();
-        let tests = decisions
-            .iter()
-            .filter(|d| d.begins_test() || d.ends_test());
-        for (number, decision) in tests.enumerate() {
-            assert_eq!(number % 2 == 0, decision.begins_test(), "{decisions:#?}");
+        let events = decisions.iter().map(|d| d.event);
+        let tests = events.filter(|event| *event == DecisionEvent::Probe || event.ends_test());
+        for (number, event) in tests.enumerate() {
+            let begins = event == DecisionEvent::Probe;
+            assert_eq!(number % 2 == 0, begins, "{decisions:#?}");
         }
     }
     client.finish();
@@ -44,11 +45,12 @@ fn an_idle_or_quiet_service_is_never_tested() {
     let agent = Agent::start(scene.client(), logs.path(), &ALWAYS);
     let application = Application::start(&scene, 4, Style::Whole, Duration::from_millis(2));
     let sockets = application.set_nodelay(true);
-    let started = |all: &[Decision]| all.iter().any(|d| d.event == "start");
+    let started = |all: &[Decision]| all.iter().any(|d| d.event == DecisionEvent::Start);
     agent.until("the service to be seen", 0, started);
     std::thread::sleep(Duration::from_secs(3));
     let decisions = agent.decisions();
-    assert!(decisions.iter().all(|d| !d.begins_test()), "{decisions:#?}");
+    let tested = decisions.iter().any(|d| d.event == DecisionEvent::Probe);
+    assert!(!tested, "{decisions:#?}");
     agent.finish();
     crate::tune::sockets::assert_given_back(&sockets);
     application.finish();
