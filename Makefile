@@ -41,7 +41,9 @@ test-kernels: setup
 ## dashboards and alerting rules, with a real Prometheus that scrapes real agents; installs Prometheus
 test-metrics: PACKAGES += prometheus
 test-metrics: build
-	cargo test -p batchwise --release --locked --test prometheus -- --ignored --nocapture --test-threads=1
+	promtool check rules packaging/prometheus/*.yml
+	promtool test rules packaging/prometheus/tests/*.yml
+	cargo test -p batchwise --release --locked --test prometheus -- --nocapture --test-threads=1
 
 ## target/release/batchwise, batchwise-load and batchwise-lab
 build: setup
@@ -86,6 +88,7 @@ kernel-functions: setup
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	cargo clippy --workspace --test prometheus --release --locked -- -D warnings
 
 ## line coverage of the mathematics
 coverage:
