@@ -63,9 +63,11 @@ test-kernels: setup
 	kernels/test
 
 ## dashboards and alerting rules, with a real Prometheus that scrapes real agents; installs Prometheus
-test-metrics: PACKAGES += prometheus
-test-metrics: build
-	cargo test -p batchwise --release --locked --test prometheus -- --ignored --nocapture --test-threads=1
+test-metrics: PACKAGES += $(TESTS) prometheus
+test-metrics: setup
+	promtool check rules packaging/prometheus/*.yml
+	promtool test rules packaging/prometheus/tests/*.yml
+	cargo test --workspace --locked --test prometheus -- --nocapture --test-threads=1
 
 ## what it costs and how true it is: overhead and accuracy, arms interleaved
 bench: PACKAGES += $(LAB)
@@ -107,6 +109,7 @@ kernel-functions: setup
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --test prometheus --locked -- -D warnings
 
 ## line coverage of the mathematics
 coverage:

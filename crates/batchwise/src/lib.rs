@@ -19,9 +19,9 @@ pub mod fuzzing;
 mod hints;
 mod passive;
 mod profile;
-#[cfg(test)]
-mod reference;
 mod sibling;
+#[cfg(test)]
+mod tests;
 mod tune;
 mod watch;
 mod window;

@@ -149,7 +149,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         .map(Exporter::<ProfileMetrics>::bind);
     let exporter = exporter.transpose()?;
     let form = args.format.resolve()?;
-    let files = args.open_files()?;
+    let files = Files::open(args.report.as_deref(), args.folded.as_deref())?;
     let sampler = Sampler::load(&Config {
         hz: args.hz,
         cpus: args.cpu.clone(),

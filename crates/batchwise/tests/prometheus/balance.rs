@@ -75,7 +75,6 @@ impl Drop for End<'_> {
 }
 
 #[test]
-#[ignore = "needs Prometheus: make test-metrics"]
 fn balance() {
     let _turn = turn();
     let segment = Segment::build("pr-lan", SegmentSpec::default()).expect("hosts");

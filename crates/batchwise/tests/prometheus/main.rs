@@ -7,7 +7,6 @@ mod server;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Command;
 
 use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::{Host, Role};
@@ -18,7 +17,7 @@ use batchwise_testbed::stop::Stop;
 use batchwise_testbed::topology::{CLIENT_IP, LINK};
 use serde_json::Value;
 
-use crate::panels::until_all_answer;
+use crate::panels::{assert_all_taken, until_all_answer};
 use crate::server::{Form, Prometheus};
 
 /// A file of `packaging/`.
@@ -83,30 +82,11 @@ fn compare_percentiles(prometheus: &Prometheus) {
 }
 
 #[test]
-#[ignore = "needs Prometheus: make test-metrics"]
-fn promtool_takes_the_rules_and_their_tests_pass() {
-    for args in [
-        ["check", "rules", "batchwise.rules.yml", "batchwise.slo.yml"].as_slice(),
-        &["test", "rules", "batchwise.test.yml"],
-    ] {
-        let mut command = Command::new("promtool");
-        command.args(args).current_dir(packaged("prometheus"));
-        let output = command.output().expect("promtool, of Debian's prometheus");
-        let (out, err) = (output.stdout, output.stderr);
-        let text = [out, err].map(|t| String::from_utf8_lossy(&t).into_owned());
-        println!("{}", text[0]);
-        assert!(output.status.success(), "{}{}", text[0], text[1]);
-    }
-}
-
-#[test]
-#[ignore = "needs Prometheus: make test-metrics"]
 fn watch() {
     watched(Form::Text);
 }
 
 #[test]
-#[ignore = "needs Prometheus: make test-metrics"]
 fn watch_by_one_that_takes_native_histograms() {
     watched(Form::Protobuf);
 }
@@ -134,7 +114,6 @@ fn watched(form: Form) {
 }
 
 #[test]
-#[ignore = "needs Prometheus: make test-metrics"]
 fn tune() {
     let stage = Stage::build("pr-tune");
     let _redis = stage.redis();
@@ -149,7 +128,6 @@ fn tune() {
 }
 
 #[test]
-#[ignore = "needs Prometheus: make test-metrics"]
 fn passive() {
     let stage = Stage::build("pr-passive");
     let _redis = stage.redis();
@@ -162,7 +140,6 @@ fn passive() {
 }
 
 #[test]
-#[ignore = "needs Prometheus: make test-metrics"]
 fn decap() {
     let stage = Stage::build("pr-decap");
     let _redis = stage.redis();
@@ -170,6 +147,7 @@ fn decap() {
     let _agent = agent(server, &format!("decap --iface {LINK} --from {CLIENT_IP}"));
     let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
     let prometheus = Prometheus::start(server, Form::Text, None);
+    assert_all_taken(&prometheus);
     until_all_answer(&prometheus, "decap");
     until_alerts(&prometheus, &[]);
 }

@@ -8,40 +8,28 @@ use serde_json::Value;
 use crate::packaged;
 use crate::server::Prometheus;
 
-/// A query and whose it is.
-struct Query {
-    of: String,
-    text: String,
-}
-
-/// All of the panels, and those that offer choices.
-fn queries(agent: &str) -> Vec<Query> {
+/// All queries of panels, and of what choices are offered from, each with whose it is.
+fn queries(agent: &str) -> Vec<(String, String)> {
     let file = packaged(&format!("grafana/batchwise-{agent}.json"));
     let text = fs::read_to_string(file).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let each = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let word = |value: &Value| value.as_str().expect("a text").to_owned();
     let mut queries = Vec::new();
-    for variable in each(&dashboard["templating"]["list"]) {
-        if let Some(definition) = variable["definition"].as_str() {
-            let inner = definition.strip_prefix("label_values(");
-            let inner = inner.and_then(|rest| rest.strip_suffix(')'));
-            let (series, label) = inner.and_then(|i| i.rsplit_once(", ")).expect("two");
-            queries.push(Query {
-                of: format!("choice of {}", word(&variable["name"])),
-                // of series that have the label
-                text: chosen(&format!(
-                    "count by ({label}) ({series}) and on ({label}) {series}"
-                )),
-            });
+    for choice in each(&dashboard["templating"]["list"]) {
+        let query = word(&choice["query"]);
+        if let Some(inner) = query.strip_prefix("label_values(") {
+            let inner = inner.trim_end_matches(')').rsplit_once(", ");
+            let (series, label) = inner.expect("a series and a label");
+            // of series that have the label
+            let query = format!("count by ({label}) ({series}) and on ({label}) {series}");
+            queries.push((format!("choice of {label}"), chosen(&query)));
         }
     }
     for panel in each(&dashboard["panels"]) {
         for target in each(&panel["targets"]) {
-            queries.push(Query {
-                of: format!("{} {}", word(&panel["title"]), word(&target["refId"])),
-                text: chosen(&word(&target["expr"])),
-            });
+            let of = format!("{} {}", word(&panel["title"]), word(&target["refId"]));
+            queries.push((of, chosen(&word(&target["expr"]))));
         }
     }
     queries
@@ -61,31 +49,49 @@ fn chosen(query: &str) -> String {
     replaced.into_iter().fold(query.to_owned(), replace)
 }
 
+/// The series that a query gives now.
+fn ask(prometheus: &Prometheus, agent: &str, (of, query): &(String, String)) -> Vec<Value> {
+    let answer = prometheus.query(query);
+    answer.unwrap_or_else(|error| panic!("{of} of {agent}: {error:#}"))
+}
+
+/// Panics where Prometheus does not take a query of a dashboard.
+pub fn assert_all_taken(prometheus: &Prometheus) {
+    for file in fs::read_dir(packaged("grafana")).expect("the dashboards") {
+        let name = file.expect("a file").file_name();
+        let name = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("batchwise-"));
+        if let Some(agent) = name.and_then(|name| name.strip_suffix(".json")) {
+            queries(agent)
+                .iter()
+                .for_each(|query| drop(ask(prometheus, agent, query)));
+        }
+    }
+}
+
 /// Waits until every query of the agent's dashboard gives series; prints how many.
 pub fn until_all_answer(prometheus: &Prometheus, agent: &str) {
     let queries = queries(agent);
     assert!(!queries.is_empty(), "{agent} has no panels");
-    let ask = || -> Vec<Vec<Value>> {
-        let ask = |query: &Query| {
-            let answer = prometheus.query(&query.text);
-            answer.unwrap_or_else(|error| panic!("{} of {agent}: {error:#}", query.of))
-        };
-        queries.iter().map(ask).collect()
+    let ask_all = || -> Vec<Vec<Value>> {
+        let answers = queries.iter().map(|query| ask(prometheus, agent, query));
+        answers.collect()
     };
     let answers = eventually(
         &format!("all queries of the dashboard of {agent}"),
-        || Some(ask()).filter(|answers| !answers.iter().any(Vec::is_empty)),
+        || Some(ask_all()).filter(|answers| !answers.iter().any(Vec::is_empty)),
         || {
-            let answers = ask();
+            let answers = ask_all();
             let all = queries.iter().zip(&answers);
             let silent = all.filter(|(_, answer)| answer.is_empty());
-            let silent: Vec<_> = silent.map(|(query, _)| &query.of).collect();
+            let silent: Vec<_> = silent.map(|((of, _), _)| of).collect();
             format!("nothing comes of {silent:?}")
         },
     );
     println!("{agent:40} series  one of them");
-    for (query, answer) in queries.iter().zip(&answers) {
+    for ((of, _), answer) in queries.iter().zip(&answers) {
         let value = answer[0]["value"][1].as_str().unwrap_or_default();
-        println!("  {:38} {:6}  {value}", query.of, answer.len());
+        println!("  {of:38} {:6}  {value}", answer.len());
     }
 }

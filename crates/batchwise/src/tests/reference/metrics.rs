@@ -1,5 +1,5 @@
 //! What agents export: names, types and meanings from the families, labels from an example that has
-//! samples of each. Tables of it, and what dashboards and rules are held against.
+//! samples of each.
 
 use crate::frame::metrics::testing::{Example, is_native, labels, served, served_in_protobuf};
 use crate::frame::metrics::{Family, HEARTBEAT, Labels};
@@ -21,6 +21,9 @@ const OPEN: [&str; 11] = [
     "vantage",
     "policy",
 ];
+
+/// Labels that Prometheus adds.
+const OF_PROMETHEUS: [&str; 3] = ["instance", "job", "le"];
 
 /// A metric as programs see it.
 pub struct Exported {
@@ -76,36 +79,32 @@ impl Exported {
 
     fn row(&self) -> String {
         let Self {
-            name,
-            kind,
-            is_native,
-            unit,
-            help,
-            samples,
+            name, unit, help, ..
         } = self;
-        let native = if *is_native { "native " } else { "" };
-        let (kind, labels) = (format!("{native}{}", kind.as_str()), names(samples));
+        let native = if self.is_native { "native " } else { "" };
+        let kind = format!("{native}{}", self.kind.as_str());
+        let labels = names(&self.samples);
         format!("| `{name}` | {kind} | {unit} | {labels} | {help} |\n")
     }
 
-    /// Whether its series have names that end so, after its own.
-    pub fn has_ending(&self, ending: &str) -> bool {
-        let of_histogram = ["_bucket", "_sum", "_count"].contains(&ending);
-        match self.kind.as_str() == "histogram" {
-            true => of_histogram || (self.is_native && ending.is_empty()),
-            false => ending.is_empty(),
+    /// Whether one of its series has this name.
+    pub fn has(&self, series: &str) -> bool {
+        match (self.kind.as_str(), series.strip_prefix(self.name.as_str())) {
+            ("histogram", Some("_bucket" | "_sum" | "_count")) => true,
+            ("histogram", Some("")) => self.is_native,
+            (_, ending) => ending == Some(""),
         }
     }
 
-    /// Whether its samples have this label.
-    pub fn has_label(&self, label: &str) -> bool {
-        self.samples.iter().flatten().any(|(key, _)| *key == label)
-    }
-
-    /// Whether a sample may have this value; of labels without fixed words all may be.
-    pub fn has_value(&self, label: &str, fits: impl Fn(&str) -> bool) -> bool {
-        let mut all = self.samples.iter().flatten();
-        OPEN.contains(&label) || all.any(|(key, value)| *key == label && fits(value))
+    /// Whether its series have this label, with each of these values (`a|b`; an empty one: whatever it is). Of labels
+    /// without fixed words, and of variables, all may be.
+    pub fn has_label(&self, label: &str, values: &str) -> bool {
+        let samples = self.samples.iter().flatten();
+        let all = samples.filter(|(key, _)| *key == label);
+        let all: Vec<_> = all.map(|(_, value)| value.as_str()).collect();
+        let any = OPEN.contains(&label) || values.is_empty() || values.contains('$');
+        OF_PROMETHEUS.contains(&label)
+            || !all.is_empty() && (any || values.split('|').all(|value| all.contains(&value)))
     }
 }
 

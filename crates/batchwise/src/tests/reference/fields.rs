@@ -98,21 +98,17 @@ impl<'a> Fields<'a> {
         let unit = unit(path);
         meaning = meaning.replace(&format!(", {unit}."), ".");
         let words = self.words(field);
-        let before = inner.and_then(|name| self.words.get(name).cloned());
-        if let (false, Some(before)) = (words.is_empty(), &before) {
-            meaning += &match before == path {
-                true => " The words are those above.".to_owned(),
-                false => format!(" The words are those of `{before}`."),
-            };
-        } else if !words.is_empty() {
-            if let Some(name) = inner {
-                self.words.insert(name.to_owned(), path.to_owned());
+        match inner.and_then(|name| self.words.get(name)) {
+            _ if words.is_empty() => {}
+            Some(before) if before == path => meaning += " The words are those above.",
+            Some(before) => meaning += &format!(" The words are those of `{before}`."),
+            None => {
+                let known = inner.map(|name| (name.to_owned(), path.to_owned()));
+                self.words.extend(known);
+                let word = |(word, said): &(String, String)| format!("`{word}`: {}", lower(said));
+                let words: Vec<_> = words.iter().map(word).collect();
+                meaning += &format!(" {}.", words.join("; "));
             }
-            let words: Vec<String> = words
-                .into_iter()
-                .map(|(word, said)| format!("`{word}`: {}", lower(&said)))
-                .collect();
-            meaning = format!("{} {}.", meaning, words.join("; "));
         }
         let array = if kind.starts_with("array") { "[]" } else { "" };
         let known = inner.and_then(|name| self.expanded.get(name).cloned());
@@ -137,14 +133,11 @@ impl<'a> Fields<'a> {
 
     /// The type's name, the definition that has its fields, and whether it may be null.
     fn kind(&self, field: &'a Value) -> (String, Option<&'a str>, bool) {
-        if let Some(either) = field["anyOf"].as_array() {
-            let null = |one: &&Value| one["type"] == "null";
-            if let Some(some) = either.iter().find(|one| !null(one))
-                && either.iter().any(|one| null(&one))
-            {
-                let (kind, inner, _) = self.kind(some);
-                return (kind, inner, true);
-            }
+        if let Some([some, null]) = field["anyOf"].as_array().map(Vec::as_slice)
+            && null["type"] == "null"
+        {
+            let (kind, inner, _) = self.kind(some);
+            return (kind, inner, true);
         }
         if let Some(name) = reference(field) {
             let (kind, ..) = self.kind(&self.root["$defs"][name]);

@@ -1,19 +1,16 @@
-//! Holds the documents to the code. What stands between `<!-- generated: NAME -->` and `<!-- end -->` in
-//! `docs/` and in CONTRIBUTING.md comes from the types of lines, the families of metrics, the
+//! Holds the documents and `packaging/` to the code. What stands between `<!-- generated: NAME -->` and
+//! `<!-- end -->` in `docs/` and in CONTRIBUTING.md comes from the types of lines, the families of metrics, the
 //! keys of the configuration and an example that is compiled; the text around it is written by hand.
-//! Dashboards and alerting rules in `packaging/` are generated as a whole, of metrics that exist.
-//! With BLESS=1 the tests write all that.
+//! With BLESS=1 the tests write it.
 
-mod alerts;
 mod commands;
-mod dashboards;
 mod example;
 mod features;
 mod fields;
 mod kernels;
 mod links;
 mod metrics;
-mod promql;
+mod packaging;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,17 +18,30 @@ use std::path::{Path, PathBuf};
 use batchwise_core::{balance, passive, profile, sense, tune};
 use schemars::{JsonSchema, generate::SchemaSettings};
 
-use metrics::Exported;
+use crate::balance::metrics::BalanceMetrics;
+use crate::burst::BurstMetrics;
+use crate::decap::DecapMetrics;
+use crate::passive::metrics::PassiveMetrics;
+use crate::profile::ProfileMetrics;
+use crate::tune::metrics::TuneMetrics;
+use crate::watch::metrics::WatchMetrics;
+use crate::window::WindowMetrics;
+use metrics::{Exported, exported as of};
 
 const END: &str = "<!-- end -->";
 
 /// The root of the repository.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("crates/batchwise is two levels deep")
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = package.ancestors().nth(2);
+    root.expect("crates/batchwise is two levels deep")
         .to_owned()
+}
+
+/// A file of the repository.
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// The page with each generated section filled anew; panics where the page has others.
@@ -47,38 +57,25 @@ fn fill(page: &str, sections: &[(&str, String)]) -> String {
         filled += &format!("{before}{begin}\n{table}\n{END}");
         rest = after;
     }
-    assert!(
-        !rest.contains("<!-- generated"),
-        "a section that nobody generates"
-    );
+    let known = !rest.contains("<!-- generated");
+    assert!(known, "a section that nobody generates");
     filled + rest
 }
 
 /// Compares the page's sections with what they should be, or writes them.
 fn hold(page: &str, sections: &[(&str, String)]) {
-    let text = fs::read_to_string(root().join(page)).expect("the page can be read");
-    hold_file(page, fill(&text, sections));
-}
-
-/// Compares the file with what it should be, or writes it.
-fn hold_file(name: &str, wanted: String) {
-    let path = root().join(name);
+    let text = read(page);
+    let wanted = fill(&text, sections);
     if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, wanted).expect("the file can be written");
-        return;
+        fs::write(root().join(page), wanted).expect("the page can be written");
+    } else if text != wanted {
+        let mut lines = text.lines().zip(wanted.lines());
+        panic!(
+            "{page} is not what the code says: run BLESS=1 cargo test -p batchwise --release \
+             --locked reference; what is, and what should be: {:#?}",
+            lines.find(|(is, should)| is != should)
+        );
     }
-    let text = fs::read_to_string(&path).unwrap_or_default();
-    if text == wanted {
-        return;
-    }
-    let differing = text
-        .lines()
-        .zip(wanted.lines())
-        .find(|(is, should)| is != should);
-    panic!(
-        "{name} is not what the code says: run BLESS=1 cargo test -p batchwise --release \
-         --locked reference; what is, and what should be: {differing:#?}"
-    );
 }
 
 /// The table of all fields of a line.
@@ -112,32 +109,14 @@ fn the_reference_of_json_is_what_the_types_say() {
 /// What each agent exports besides the heartbeat.
 fn exported() -> [(&'static str, Vec<Exported>); 8] {
     [
-        (
-            "watch",
-            metrics::exported::<crate::watch::metrics::WatchMetrics>(),
-        ),
-        (
-            "tune",
-            metrics::exported::<crate::tune::metrics::TuneMetrics>(),
-        ),
-        (
-            "passive",
-            metrics::exported::<crate::passive::metrics::PassiveMetrics>(),
-        ),
-        (
-            "balance",
-            metrics::exported::<crate::balance::metrics::BalanceMetrics>(),
-        ),
-        ("decap", metrics::exported::<crate::decap::DecapMetrics>()),
-        (
-            "window",
-            metrics::exported::<crate::window::WindowMetrics>(),
-        ),
-        (
-            "profile",
-            metrics::exported::<crate::profile::ProfileMetrics>(),
-        ),
-        ("burst", metrics::exported::<crate::burst::BurstMetrics>()),
+        ("watch", of::<WatchMetrics>()),
+        ("tune", of::<TuneMetrics>()),
+        ("passive", of::<PassiveMetrics>()),
+        ("balance", of::<BalanceMetrics>()),
+        ("decap", of::<DecapMetrics>()),
+        ("window", of::<WindowMetrics>()),
+        ("profile", of::<ProfileMetrics>()),
+        ("burst", of::<BurstMetrics>()),
     ]
 }
 

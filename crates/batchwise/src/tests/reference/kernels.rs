@@ -2,12 +2,11 @@
 //! margin.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use batchwise_bpf::features::LIMIT;
 use serde::Deserialize;
 
-use super::{hold, root};
+use super::{hold, read};
 
 /// One kernel.
 #[derive(Deserialize)]
@@ -34,30 +33,21 @@ struct Doctor {
 
 /// The lines of the list: a kernel's name, archive, suite and package.
 fn list() -> Vec<[String; 4]> {
-    let list = fs::read_to_string(root().join("kernels/list")).expect("the list");
+    let list = read("kernels/list");
     let lines = list.lines().filter(|line| !line.starts_with('#'));
     let fields = |line: &str| {
-        line.split_whitespace()
-            .map(String::from)
-            .collect::<Vec<_>>()
+        let fields: Vec<_> = line.split_whitespace().map(String::from).collect();
+        fields.try_into().expect("four fields")
     };
-    lines
-        .map(|line| fields(line).try_into().expect("four fields"))
-        .collect()
+    lines.map(fields).collect()
 }
 
 impl Measured {
-    /// The kernels of the list, in its order.
+    /// The kernels of the list, in its order; `KERNELS=NAME BLESS=1 make test-kernels` measures one.
     fn all() -> Vec<Self> {
-        let read = |[name, ..]: &[String; 4]| {
-            let file = root().join(format!("kernels/measured/{name}.json"));
-            let text = fs::read_to_string(file);
-            let text = text.unwrap_or_else(|e| {
-                panic!("KERNELS={name} BLESS=1 make test-kernels measures it: {e}")
-            });
-            serde_json::from_str(&text).expect("as kernels/guest writes it")
-        };
-        list().iter().map(read).collect()
+        let measured = |[name, ..]: &[String; 4]| read(format!("kernels/measured/{name}.json"));
+        let parse = |text: String| serde_json::from_str(&text).expect("as kernels/guest writes it");
+        list().iter().map(measured).map(parse).collect()
     }
 
     /// How it went with a row of the table.
@@ -95,45 +85,48 @@ fn row(first: &str, cells: impl Iterator<Item = String>) -> String {
     format!("| {first} | {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 
+/// A row for each name, with a cell for each kernel.
+fn rows<'a>(
+    names: impl IntoIterator<Item = &'a String>,
+    kernels: &[Measured],
+    cell: impl Fn(&Measured, &str) -> String,
+) -> String {
+    let row_of = |name| row(&format!("`{name}`"), kernels.iter().map(|k| cell(k, name)));
+    names.into_iter().map(row_of).collect()
+}
+
 /// Subcommands by kernel.
 fn subcommands(kernels: &[Measured]) -> String {
-    let mut rows: Vec<&str> = Vec::new();
+    let mut names: Vec<&String> = Vec::new();
     for tried in kernels.iter().flat_map(|k| &k.tried) {
-        if !rows.contains(&tried.row.as_str()) {
-            rows.push(&tried.row);
+        if !names.contains(&&tried.row) {
+            names.push(&tried.row);
         }
     }
-    let row_of = |name: &&str| row(&format!("`{name}`"), kernels.iter().map(|k| k.cell(name)));
     head("", kernels)
         + &row("release", kernels.iter().map(|k| k.release.clone()))
-        + &rows.iter().map(row_of).collect::<String>()
+        + &rows(names, kernels, Measured::cell)
 }
 
 /// What is missing or degraded, by subcommand and kernel.
 fn lacks(kernels: &[Measured]) -> String {
-    let subcommands: BTreeSet<_> = kernels.iter().flat_map(|k| k.doctor.keys()).collect();
-    let row_of = |name: &&String| {
-        let cells = kernels.iter().map(|k| {
-            let said = k.doctor.get(*name);
-            said.map_or_else(|| NOT_TRIED.to_owned(), |d| d.lacks.join(", "))
-        });
-        row(&format!("`{name}`"), cells)
+    let names: BTreeSet<_> = kernels.iter().flat_map(|k| k.doctor.keys()).collect();
+    let cell = |kernel: &Measured, name: &str| {
+        let said = kernel.doctor.get(name);
+        said.map_or_else(|| NOT_TRIED.to_owned(), |d| d.lacks.join(", "))
     };
-    head("", kernels) + &subcommands.iter().map(row_of).collect::<String>()
+    head("", kernels) + &rows(names, kernels, cell)
 }
 
 /// Programs by kernel.
 fn programs(kernels: &[Measured]) -> String {
-    let programs: BTreeSet<_> = kernels.iter().flat_map(|k| k.programs.keys()).collect();
-    let row_of = |name: &&String| {
-        let cell = |k: &Measured| match k.programs.get(*name) {
-            Some(Some(instructions)) => instructions.to_string(),
-            Some(None) => "loaded".to_owned(),
-            None => String::new(),
-        };
-        row(&format!("`{name}`"), kernels.iter().map(cell))
+    let names: BTreeSet<_> = kernels.iter().flat_map(|k| k.programs.keys()).collect();
+    let cell = |kernel: &Measured, name: &str| match kernel.programs.get(name) {
+        Some(Some(instructions)) => instructions.to_string(),
+        Some(None) => "loaded".to_owned(),
+        None => String::new(),
     };
-    head("program", kernels) + &programs.iter().map(row_of).collect::<String>()
+    head("program", kernels) + &rows(names, kernels, cell)
 }
 
 #[test]

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::root;
+use super::{read, root};
 
 /// All files below `directory` with one of these endings.
 pub fn files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).expect("a directory");
-    let entries = entries.map(|entry| entry.expect("an entry").path());
     let mut found = Vec::new();
-    for path in entries.filter(|path| !path.ends_with("target")) {
-        if path.is_dir() {
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("target") {
             found.extend(files(&path, endings));
         } else if endings
             .iter()
@@ -27,20 +26,14 @@ pub fn files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
 
 /// All documents.
 pub fn pages() -> Vec<PathBuf> {
-    let root = root();
-    let mut pages = files(&root.join("docs"), &["md"]);
-    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root.join(page)));
+    let mut pages = files(&root().join("docs"), &["md"]);
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|page| root().join(page)));
     pages
 }
 
 /// The lines of a page that are not code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
-    let mut code = false;
-    text.lines().filter(move |line| {
-        let fence = line.trim_start().starts_with("```");
-        code ^= fence;
-        !code && !fence
-    })
+    text.split("```").step_by(2).flat_map(str::lines)
 }
 
 /// The names of a page's headings, as links have them.
@@ -49,12 +42,10 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text).filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {
         let title = line.trim_start_matches('#').trim().to_lowercase();
-        let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
-        let name = title
+        let kept = title
             .chars()
-            .filter(kept)
-            .collect::<String>()
-            .replace(' ', "-");
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let name = kept.collect::<String>().replace(' ', "-");
         let before = seen.entry(name.clone()).or_default();
         *before += 1;
         match *before {
@@ -75,70 +66,82 @@ fn links(text: &str) -> Vec<&str> {
     all.filter(|link| !link.contains("://")).collect()
 }
 
+/// Panics where a file names another that is not there.
+fn assert_none_dead(dead: &[(&PathBuf, String)]) {
+    let lines: Vec<_> = dead
+        .iter()
+        .map(|(file, name)| format!("{}: {name}", file.display()))
+        .collect();
+    assert!(dead.is_empty(), "not there:\n{}", lines.join("\n"));
+}
+
 #[test]
 fn every_link_of_the_documents_leads_to_a_file_and_a_heading() {
+    let pages = pages();
     let mut dead = Vec::new();
-    for page in &pages() {
-        let text = fs::read_to_string(page).expect("a page");
-        for link in links(&text) {
+    for page in &pages {
+        for link in links(&read(page)) {
             let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = match file {
                 "" => page.clone(),
-                file => page.parent().expect("a directory").join(file),
+                file => page.with_file_name(file),
             };
             let leads = match anchor {
                 "" => target.exists(),
                 anchor => fs::read_to_string(&target).is_ok_and(|t| anchors(&t).contains(anchor)),
             };
             if !leads {
-                dead.push(format!("{}: {link}", page.display()));
+                dead.push((page, link.to_owned()));
             }
         }
     }
-    assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+    assert_none_dead(&dead);
 }
 
 #[test]
 fn every_file_that_the_documents_name_exists() {
-    let root = root();
+    let pages = pages();
     let mut dead = Vec::new();
-    for page in pages() {
-        let text = fs::read_to_string(&page).expect("a page");
-        let spans = text.split('`').filter(|span| {
+    for page in &pages {
+        let text = read(page);
+        let of_ours = |span: &&str| {
             ["crates/", "packaging/", "docs/"]
                 .iter()
                 .any(|top| span.starts_with(top))
-        });
+        };
         // NAME stands for a file of the reader's own
-        for span in spans.filter(|span| !span.contains(['\n', ' ', '*']) && !span.contains("NAME"))
-        {
-            if !root.join(span).exists() {
-                dead.push(format!("{}: {span}", page.display()));
-            }
-        }
+        let is_path = |span: &&str| !span.contains(['\n', ' ', '*']) && !span.contains("NAME");
+        let spans = text.split('`').filter(of_ours).filter(is_path);
+        dead.extend(
+            spans
+                .filter(|span| !root().join(span).exists())
+                .map(|span| (page, span.to_owned())),
+        );
     }
-    assert!(dead.is_empty(), "no such files:\n{}", dead.join("\n"));
+    assert_none_dead(&dead);
 }
 
 #[test]
 fn every_document_that_the_code_names_exists() {
-    let root = root();
-    let mut sources = files(&root.join("crates"), &["rs", "h", "c", "toml"]);
-    sources.extend(files(&root.join("packaging"), &["toml", "service", "yml"]));
-    sources.push(root.join("Makefile"));
+    let mut sources = files(&root().join("crates"), &["rs", "h", "c", "toml"]);
+    sources.extend(files(
+        &root().join("packaging"),
+        &["toml", "service", "yml"],
+    ));
+    sources.push(root().join("Makefile"));
     let mut dead = Vec::new();
     for source in &sources {
-        let text = fs::read_to_string(source).expect("a source");
-        let names = text.split("docs/").skip(1).filter_map(|rest| {
-            let end = rest.find(".md")?;
+        for rest in read(source).split("docs/").skip(1) {
             let fits = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
-            rest[..end].chars().all(fits).then(|| &rest[..end + 3])
-        });
-        for name in names.filter(|name| !root.join("docs").join(name).exists()) {
-            dead.push(format!("{}: docs/{name}", source.display()));
+            if let Some((name, _)) = rest.split_once(".md")
+                && name.chars().all(fits)
+                && !root().join(format!("docs/{name}.md")).exists()
+            {
+                dead.push((source, format!("docs/{name}.md")));
+            }
         }
     }
-    assert!(dead.is_empty(), "no such document:\n{}", dead.join("\n"));
+    assert_none_dead(&dead);
 }
 
 #[test]
