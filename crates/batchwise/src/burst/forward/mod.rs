@@ -147,7 +147,7 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
     let mut report = Report::new(setting);
     let mut ticks = Ticks::new(stop, args.interval, args.duration);
     loop {
-        let turn = ticks.turn(LOOK, |time| output.wait(time))?;
+        let turn = ticks.turn(LOOK, |time| output.wait(time, None))?;
         let ended = thread.is_finished();
         if turn == Turn::Look && !ended {
             continue;
@@ -169,6 +169,6 @@ pub fn run(args: ForwardArgs) -> anyhow::Result<ExitCode> {
     end.store(true, Ordering::Relaxed);
     let joined = thread.join();
     joined.map_err(|_| anyhow!("the forwarding thread panicked"))??;
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }
