@@ -11,6 +11,7 @@ mod hostile;
 mod passive;
 mod profile;
 mod siblings;
+mod terminal;
 mod tune;
 mod usage;
 mod watch;
