@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::link::Link;
 use crate::layout::Slot;
+use crate::link::Link;
 use crate::timer::now;
 
 /// An agent is looked for so often, ns; …

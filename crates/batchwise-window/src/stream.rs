@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::agent::Mode;
 use crate::driver::Driver;
 use crate::key::Key;
-use crate::agent::Mode;
 
 /// Wraps a `TcpStream`: a write takes as many bytes as TCP can send at once, and waits where it can send
 /// none. What is written next is chosen when it can leave, not a buffer's length earlier.

@@ -79,7 +79,9 @@ impl Workload {
             Self::LivesServer(load) => load
                 .format
                 .print(&lives::receive(&load.config)?, lives_server_report),
-            Self::Incast(load) => load.format.print(&incast::ask(&load.config)?, incast_report),
+            Self::Incast(load) => load
+                .format
+                .print(&incast::ask(&load.config)?, incast_report),
             Self::IncastServer(config) => incast::answer(&config),
         }
     }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{Answer, honest, serve};
 use batchwise_load::{Config, Figures, Interval, Report, run, write_hdr};
 use clap::{CommandFactory, FromArgMatches};
-use crate::support::{Answer, honest, serve};
 
 const MS: Duration = Duration::from_millis(1);
 
