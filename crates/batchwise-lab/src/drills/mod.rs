@@ -92,6 +92,7 @@ fn run(drill: Drill, context: &Context) -> Result<Outcome> {
         Drill::DiskFull => outputs::disk_full(context),
         Drill::DiskHangs => outputs::disk_hangs(context),
         Drill::ReaderLeaves => outputs::reader_leaves(context),
+        Drill::TerminalGone => outputs::terminal_gone(context),
         Drill::NamespaceDeleted => neighbours::namespace_deleted(context),
         Drill::ManyNamespaces => neighbours::many_namespaces(context),
         Drill::OtherSockOps => callbacks::survive(context),

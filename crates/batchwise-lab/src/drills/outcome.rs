@@ -41,6 +41,8 @@ pub enum Drill {
     DiskHangs,
     /// The reader of an agent's standard output leaves.
     ReaderLeaves,
+    /// The terminals of all live views go away.
+    TerminalGone,
     /// A network namespace is deleted whose sockets were tuned.
     NamespaceDeleted,
     /// `tune` is killed while it holds sockets in 100 network namespaces.

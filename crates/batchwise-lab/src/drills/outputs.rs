@@ -1,4 +1,4 @@
-//! Where agents write to: a disk that is full, one that hangs, a reader that leaves.
+//! Where agents write to: a disk that is full, one that hangs, a reader that leaves, a terminal that goes away.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -9,7 +9,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::live_views;
 use batchwise_testbed::redis::PORT;
+use batchwise_testbed::stop::Stopped;
+use batchwise_testbed::terminal::Hangup;
 use batchwise_testbed::topology::LINK;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -28,6 +31,8 @@ const SEEN: Duration = Duration::from_millis(100);
 const METRICS: &str = "127.0.0.1:9464";
 /// What counts the lines that found no room.
 const DROPPED: &str = "batchwise_log_lines_dropped_total";
+/// CPU time of a live view that ends without its terminal, at most.
+const LITTLE: Duration = Duration::from_millis(500);
 /// Agents go on for so long without what they write to.
 const WITHOUT: Duration = Duration::from_secs(3);
 
@@ -258,6 +263,50 @@ pub fn reader_leaves(context: &Context) -> Result<Outcome> {
     outcome.said = format!(
         "the readers of {} agents left: {ended} of them went on and ended in order, sockets stayed switched",
         commands.len()
+    );
+    Ok(outcome)
+}
+
+/// Every live view loses its terminal; the second time whoever started it has SIGHUP ignored.
+pub fn terminal_gone(context: &Context) -> Result<Outcome> {
+    let mut scene = Scene::build(context, Drill::TerminalGone)?;
+    let mut outcome = Outcome::default();
+    let load = Load::start(scene.client(), scene.address(), CONNECTIONS, MIXED)?;
+    let (stop, folder) = (&context.stop, context.output.dir());
+    let (mut ended, mut views) = (0, 0);
+    let (mut slowest, mut most_cpu) = (Duration::ZERO, Duration::ZERO);
+    for hangup in [Hangup::Told, Hangup::Ignored] {
+        let started = live_views::start(&context.command, &scene.hosts, folder, hangup, stop)?;
+        views += started.len();
+        // the last looks at one before it
+        for view in started.into_iter().rev() {
+            let name = view.name;
+            match view.end_of_terminal(stop) {
+                Ok(end) => {
+                    ended += 1;
+                    slowest = slowest.max(end.after);
+                    most_cpu = most_cpu.max(end.cpu);
+                    outcome.expect(end.cpu <= LITTLE, || {
+                        format!("{name} took {:?} of CPU time ({hangup:?})", end.cpu)
+                    });
+                }
+                Err(error) if error.is::<Stopped>() => return Err(error),
+                Err(error) => outcome.wrong.push(format!("{error:#} ({hangup:?})")),
+            }
+        }
+    }
+    load.goes_on(stop)?;
+    let (traffic, first) = load.finish();
+    outcome.traffic = traffic;
+    outcome.wrong.extend(first);
+    scene.check()?;
+    let [slowest_ms, cpu_ms] = [slowest, most_cpu].map(|time| time.as_secs_f64() * 1e3);
+    outcome.number("views", views as f64);
+    outcome.number("slowest_ms", slowest_ms);
+    outcome.number("most_cpu_ms", cpu_ms);
+    outcome.said = format!(
+        "the terminals of {views} live views went away, half of which ignored SIGHUP: {ended} ended in order, after \
+         {slowest_ms:.0} ms at most, with at most {cpu_ms:.0} ms of CPU time"
     );
     Ok(outcome)
 }

@@ -275,7 +275,7 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let mut agent = Agent::start(args, config, refused, journal)?;
     let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
-    output.finish()?;
+    output.finish("")?;
     drop(agent);
     let ended = ended?;
     if ended.remove {
@@ -340,12 +340,12 @@ fn show_status(name: &str, format: Format, once: bool) -> anyhow::Result<ExitCod
     output.show(&first)?;
     let mut ticks = Ticks::new(stop_flag()?, LOOK_EVERY, None);
     loop {
-        match ticks.turn(Duration::MAX, |time| output.wait(time))? {
+        match ticks.turn(Duration::MAX, |time| output.wait(time, None))? {
             Turn::Look => {}
             Turn::Interval => output.show(&look(name)?)?,
             Turn::End | Turn::Stopped => break,
         }
     }
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }

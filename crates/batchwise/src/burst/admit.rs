@@ -102,7 +102,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(form, WhenUnread::GoOn, waiting)?;
     let mut ticks = Ticks::new(stop, args.interval, args.duration);
     loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
+        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
         if turn == Turn::Look {
             continue;
         }
@@ -140,6 +140,6 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }

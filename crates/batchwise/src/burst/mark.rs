@@ -84,7 +84,7 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
     let mut ticks = Ticks::new(stop, args.interval, args.duration);
     let mut warned = false;
     loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
+        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
         if turn == Turn::Look {
             continue;
         }
@@ -110,6 +110,6 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }

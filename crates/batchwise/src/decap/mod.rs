@@ -142,7 +142,7 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
     output.say(&format!("decapsulating on {} ({hook})\n", args.iface))?;
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
+        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
         if turn == Turn::Look {
             continue;
         }
@@ -178,7 +178,7 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,5 @@
 //! Writing that never holds up a loop: a thread of its own writes, and what finds no room is dropped
-//! whole, counted and said. Standard output and logs both go through it.
+//! whole, counted and said. Standard output, the terminal and logs go through it.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Bytes that may wait.
 const ROOM: usize = 16 << 20;
 /// At the end, what waits has so long.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+pub const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Where the thread writes to.
 pub trait Target: Send + 'static {
@@ -25,7 +25,7 @@ pub trait Target: Send + 'static {
     fn reopen(&mut self) {}
 }
 
-impl Target for io::Stdout {
+impl<W: Write + Send + 'static> Target for W {
     fn put(&mut self, text: &[u8]) -> io::Result<()> {
         self.write_all(text).and_then(|()| self.flush())
     }
@@ -61,11 +61,12 @@ impl BackgroundWriter {
             for job in todo {
                 match job {
                     Job::Text(text) => {
-                        if let Err(error) = target.put(&text) {
+                        let written = target.put(&text);
+                        room.fetch_sub(text.len(), Ordering::Relaxed);
+                        if let Err(error) = written {
                             *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                             break;
                         }
-                        room.fetch_sub(text.len(), Ordering::Relaxed);
                     }
                     Job::Reopen => target.reopen(),
                     #[cfg(test)]
@@ -114,6 +115,11 @@ impl BackgroundWriter {
         Err(error.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into()))
     }
 
+    /// Whether all that came has been written.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0
+    }
+
     /// Opens the target anew, after what waits.
     pub fn reopen(&self) {
         self.send(Job::Reopen);
@@ -149,15 +155,9 @@ impl Drop for BackgroundWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{PipeWriter, Read as _};
+    use std::io::Read as _;
 
     use super::*;
-
-    impl Target for PipeWriter {
-        fn put(&mut self, text: &[u8]) -> io::Result<()> {
-            self.write_all(text)
-        }
-    }
 
     fn read_all(mut reader: io::PipeReader) -> thread::JoinHandle<Vec<u8>> {
         thread::spawn(move || {
@@ -172,7 +172,9 @@ mod tests {
         let (reader, writer) = io::pipe().expect("a pipe");
         let mut out = BackgroundWriter::new("a pipe", writer);
         let text = vec![b'x'; 4 << 20]; // more than a pipe takes
+        assert!(out.is_idle());
         out.write(text.clone()).expect("taken");
+        assert!(!out.is_idle());
         out.write(b"last".to_vec()).expect("taken");
         let read = read_all(reader);
         drop(out);

@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::background::{BackgroundWriter, LAST_WORDS};
+use super::ticks::poll_timeout;
+
 /// Bytes of messages that are kept while the screen is taken; what comes after is dropped.
 const ROOM: usize = 64 * 1024;
 
@@ -45,9 +48,13 @@ pub fn hold() {
 
 /// Prints what was kept, and lets messages through again.
 pub fn release() {
-    if let Some(text) = held().take() {
+    let text = held().take().filter(|text| !text.is_empty());
+    // a terminal that takes nothing must not hold us up
+    if let Some(text) = text
+        && takes_more(io::stderr().as_fd(), PollTimeout::ZERO)
+    {
         // There is nowhere to report that standard error itself fails.
-        let _ = io::stderr().write_all(&text);
+        let _ = BackgroundWriter::new("standard error", io::stderr()).write(text);
     }
 }
 
@@ -58,15 +65,17 @@ pub fn newest() -> Option<String> {
     text.lines().next_back().map(str::to_owned)
 }
 
-/// Says something on standard error, wherever that leads: whoever read it may have left.
+/// Says something on standard error, wherever that leads: whoever read it may have left, or read no more.
 pub fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "batchwise: {text}");
+    if takes_more(io::stderr().as_fd(), poll_timeout(LAST_WORDS)) {
+        let _ = writeln!(io::stderr(), "batchwise: {text}");
+    }
 }
 
-/// Whether a line can be written without waiting (a pipe that is not full, a file).
-fn takes_more(out: BorrowedFd<'_>) -> bool {
+/// Whether a line can be written without waiting (a pipe that is not full, a file) within this time.
+fn takes_more(out: BorrowedFd<'_>, within: PollTimeout) -> bool {
     let mut fds = [PollFd::new(out, PollFlags::POLLOUT)];
-    poll(&mut fds, PollTimeout::ZERO) != Ok(0)
+    poll(&mut fds, within) != Ok(0)
 }
 
 /// Makes writers for `tracing_subscriber`.
@@ -90,8 +99,9 @@ impl Write for Log {
                 Ok(text.len())
             }
             // who does not read it must not hold us up
-            None if !takes_more(io::stderr().as_fd()) => Ok(text.len()),
-            None => io::stderr().write(text),
+            None if !takes_more(io::stderr().as_fd(), PollTimeout::ZERO) => Ok(text.len()),
+            // whoever read it has left: `tracing_subscriber` would say so on standard error, and panic
+            None => Ok(io::stderr().write(text).unwrap_or(text.len())),
         }
     }
 

@@ -22,7 +22,7 @@
 //! let mut output = Output::open(format.resolve()?, WhenUnread::End, waiting(ports))?;
 //! let mut ticks = Ticks::new(stop_flag()?, interval, duration);
 //! loop {
-//!     let turn = ticks.turn(look_every, |time| output.wait(time))?; // Look, Interval, End, Stopped
+//!     let turn = ticks.turn(look_every, |time| output.wait(time, None))?; // Look, Interval, End, Stopped
 //!     // sense; at an interval's end estimate and act
 //!     exporter.update(|metrics| metrics.interval(&view));
 //!     log.line(&decision);

@@ -1,5 +1,8 @@
 //! Signals as flags that are looked at between two steps of a loop.
 
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,6 +17,23 @@ pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
 /// A flag that SIGHUP sets from now on: read files again, open logs anew.
 pub fn hangup_flag() -> anyhow::Result<Arc<AtomicBool>> {
     flag(&[SIGHUP])
+}
+
+/// A flag that SIGHUP sets from now on, where it would end the process: it means nothing else here, and whoever
+/// started us does not have it ignored (nohup).
+pub fn ending_hangup_flag() -> anyhow::Result<Arc<AtomicBool>> {
+    let mut now = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action it changes nothing, and only writes what is in force.
+    let asked = unsafe { libc::sigaction(SIGHUP, ptr::null(), now.as_mut_ptr()) };
+    if asked != 0 {
+        return Err(io::Error::last_os_error()).context("looking at SIGHUP");
+    }
+    // SAFETY: the call has succeeded, and written it.
+    let action = unsafe { now.assume_init() }.sa_sigaction;
+    match action {
+        libc::SIG_DFL => hangup_flag(),
+        _ => Ok(Arc::default()),
+    }
 }
 
 /// A file that may not grow any more (RLIMIT_FSIZE) is an error as a full disk is one, and not the end.

@@ -10,7 +10,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use super::background::{BackgroundWriter, Target};
 use super::lines::Lines;
-use super::ticks::{poll_timeout, sleep};
+use super::ticks::poll_timeout;
 
 /// The reader of the output has gone: a foreground command ends quietly.
 #[derive(Debug)]
@@ -87,22 +87,17 @@ impl Stdout {
         Err(said(error))
     }
 
-    /// Waits for at most `time`, or until a signal; true: the reader has left, the command is to end.
-    pub fn wait(&mut self, time: Duration) -> anyhow::Result<bool> {
-        if self.gone {
-            return sleep(time);
-        }
-        let left = reader_left(io::stdout().as_fd(), time)?;
+    /// Waits for at most `time`, or until a signal, or until `wake` is readable; true: the reader has left, the
+    /// command is to end.
+    pub fn wait(&mut self, time: Duration, wake: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
+        let out = io::stdout();
+        let watched = (!self.gone).then(|| out.as_fd());
+        let left = reader_left(watched, time, wake)?;
         if left && self.when_unread == WhenUnread::GoOn {
             self.give_up("its reader has left");
             return Ok(false);
         }
         Ok(left)
-    }
-
-    /// Whose reader may leave.
-    pub fn watched(&self) -> Option<io::Stdout> {
-        (!self.gone).then(io::stdout)
     }
 
     /// Waits until all is written, for as long as is decent; what comes now is not written any more.
@@ -155,13 +150,20 @@ fn said(error: io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context("cannot write the output")
 }
 
-fn reader_left(fd: BorrowedFd<'_>, time: Duration) -> anyhow::Result<bool> {
+fn reader_left(
+    out: Option<BorrowedFd<'_>>,
+    time: Duration,
+    wake: Option<BorrowedFd<'_>>,
+) -> anyhow::Result<bool> {
     // No events are asked for: poll then reports only POLLERR and POLLHUP, and unlike sleep it
     // returns when a signal arrives.
-    let mut fds = [PollFd::new(fd, PollFlags::empty())];
+    let out = out.map(|out| PollFd::new(out, PollFlags::empty()));
+    let wake = wake.map(|wake| PollFd::new(wake, PollFlags::POLLIN));
+    let watched = out.iter().count();
+    let mut fds: Vec<PollFd<'_>> = out.into_iter().chain(wake).collect();
     match poll(&mut fds, poll_timeout(time)) {
         Ok(0) | Err(Errno::EINTR) => Ok(false),
-        Ok(_) => Ok(fds[0].any().unwrap_or(false)),
+        Ok(_) => Ok(fds[..watched].iter().any(|out| out.any().unwrap_or(false))),
         Err(error) => Err(error).context("cannot wait for standard output"),
     }
 }
@@ -181,8 +183,13 @@ mod tests {
     #[test]
     fn waiting_ends_when_the_reader_leaves_and_not_before() {
         let (reader, writer) = io::pipe().expect("a pipe");
-        assert!(!reader_left(writer.as_fd(), Duration::ZERO).expect("poll"));
+        let left = |time, wake| reader_left(Some(writer.as_fd()), time, wake).expect("poll");
+        let long = Duration::from_secs(60);
+        assert!(!left(Duration::ZERO, None));
+        let (ready, mut ring) = io::pipe().expect("a pipe");
+        ring.write_all(b"!").expect("there is room");
+        assert!(!left(long, Some(ready.as_fd())));
         drop(reader);
-        assert!(reader_left(writer.as_fd(), Duration::from_secs(60)).expect("poll"));
+        assert!(left(long, None) && left(long, Some(ready.as_fd())));
     }
 }

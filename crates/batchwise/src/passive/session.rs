@@ -16,13 +16,12 @@ use super::servers::Servers;
 use super::summary::Summary;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Output, waiting};
-use crate::frame::stdout::{WhenUnread, print};
+use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 
 /// Where the results go.
 pub struct Session<'a> {
     args: &'a PassiveArgs,
-    form: Form,
     output: Output<Interval>,
     /// Interface or capture.
     place: String,
@@ -54,7 +53,6 @@ impl<'a> Session<'a> {
         };
         Ok(Self {
             args,
-            form,
             output: Output::open(form, when_unread, waiting)?,
             place,
             exporter,
@@ -126,27 +124,23 @@ impl<'a> Session<'a> {
 
     /// Waits for the interval's end, but at most `look_every`.
     pub fn turn(&mut self, ticks: &mut Ticks, look_every: Duration) -> anyhow::Result<Turn> {
-        ticks.turn(look_every, |time| self.output.wait(time))
+        ticks.turn(look_every, |time| self.output.wait(time, None))
     }
 
     /// Puts the terminal back, says what there was in all, and writes the report.
     pub fn finish(&mut self) -> anyhow::Result<()> {
-        self.output.finish()?;
         let Some(summary) = &self.summary else {
-            return Ok(());
+            return self.output.finish("");
         };
         if let Some(path) = &self.args.report {
             let page = report::page(self.args, &self.place, summary, &self.totals);
             std::fs::write(path, page)
                 .with_context(|| format!("cannot write the report {}", path.display()))?;
         }
-        if self.form == Form::Jsonl {
-            return Ok(());
-        }
         let mut text = ending(summary, &self.totals);
         if let Some(path) = &self.args.report {
             text += &format!("report: {}\n", path.display());
         }
-        print(&text)
+        self.output.finish(&text)
     }
 }

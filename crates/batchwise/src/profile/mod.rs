@@ -31,7 +31,7 @@ use crate::frame::clock::wall_clock_ns;
 use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Form, Format, Output, TextTable, View};
 use crate::frame::signals::stop_flag;
-use crate::frame::stdout::{self, WhenUnread};
+use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 #[cfg(test)]
 pub use compare::Comparison;
@@ -184,7 +184,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
             count_until = Instant::now() + COUNT_FOR;
             count_next += COUNT_EVERY;
         }
-        let turn = ticks.turn(look, |time| output.wait(time))?;
+        let turn = ticks.turn(look, |time| output.wait(time, None))?;
         sampling.take()?;
         if let Some(counter) = &mut counter
             && (turn != Turn::Look || Instant::now() >= count_until)
@@ -222,21 +222,16 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         args.choose(sampling.sampler())?;
     }
     let time = begin.elapsed();
-    output.finish()?;
     let Some(whole) = whole else {
+        output.finish("")?;
         return Ok(ExitCode::SUCCESS);
     };
     let mut whole = args.line(&whole, time, sampling.lost(), &sampling);
     whole.traffic = counted;
     let whole = Shown::new(whole);
     // whoever reads no text may still want the files
-    let printed = match form {
-        Form::Jsonl => Ok(()),
-        Form::Live | Form::Text => {
-            let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
-            stdout::print(&format!("{}{rows}{}", whole.notes(), whole.below()))
-        }
-    };
+    let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
+    let printed = output.finish(&format!("{}{rows}{}", whole.notes(), whole.below()));
     if let Some(stacks) = sampling.stacks.take() {
         let left_out: u64 = stacks.left_out.values().sum();
         if left_out > 0 {

@@ -94,7 +94,7 @@ pub fn run(args: ExampleArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::open(args.format.resolve()?, WhenUnread::End, String::new())?;
     let mut ticks = Ticks::new(stop_flag()?, args.interval, args.duration);
     loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time))?;
+        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
         if turn == Turn::Look {
             continue;
         }
@@ -110,7 +110,7 @@ pub fn run(args: ExampleArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }
 

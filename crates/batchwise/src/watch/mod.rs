@@ -8,6 +8,7 @@ mod rows;
 mod samples;
 mod services;
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -149,15 +150,14 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     // those that it counts
     rustix::process::nice(LOWEST_PRIORITY).context("lowering the priority")?;
 
-    if args.exchange {
-        output.wake_by(counting.doorbell()?);
-    }
-
+    let doorbell = args.exchange.then(|| counting.doorbell()).transpose()?;
     let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
     loop {
         let hints_due = hints.as_ref().map(|hints| hints.due());
         let look_every = counting.due().min(hints_due.unwrap_or(Duration::MAX));
-        let turn = ticks.turn(look_every, |time| output.wait(time))?;
+        let turn = ticks.turn(look_every, |time| {
+            output.wait(time, doorbell.as_ref().map(AsFd::as_fd))
+        })?;
         if pause.load(Ordering::Relaxed) == 1 {
             let counted = counting.pause()?;
             counted.iter().for_each(|counted| services.take(counted));
@@ -204,7 +204,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }
 

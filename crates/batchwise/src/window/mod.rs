@@ -6,7 +6,6 @@ mod report;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -14,7 +13,6 @@ use batchwise_bpf::window::{MOST_GATES, Window};
 use batchwise_window::DEFAULT_SOCKET;
 use clap::Args;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::frame::args::parse_duration;
 use crate::frame::door::Door;
@@ -23,7 +21,7 @@ use crate::frame::metrics::Exporter;
 use crate::frame::rows::{Format, Output};
 use crate::frame::signals::stop_flag;
 use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn, poll_timeout};
+use crate::frame::ticks::{Ticks, Turn};
 use apps::Apps;
 #[cfg(test)]
 pub use report::Line;
@@ -100,14 +98,14 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let mut pace = Pace::new();
     let mut ticks = Ticks::new(stop, EVERY, args.duration);
     loop {
-        let turn = ticks.turn(Duration::MAX, |time| {
-            if let Some(pause) = pace.pause() {
-                thread::sleep(pause.min(time));
-            } else if welcome(&door, &apps, &mut complaints, time)? {
-                pace.took_one();
-            }
-            Ok(false)
+        let pause = pace.pause();
+        let knock = pause.is_none().then(|| door.as_fd());
+        let turn = ticks.turn(pause.unwrap_or(Duration::MAX), |time| {
+            output.wait(time, knock)
         })?;
+        if pause.is_none() {
+            welcome(&door, &apps, &mut pace, &mut complaints);
+        }
         if turn == Turn::Look {
             continue;
         }
@@ -122,45 +120,39 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
         }
     }
     apps.end();
-    output.finish()?;
+    output.finish("")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for an application for at most this time; whether one came.
-fn welcome(
-    door: &Door,
-    apps: &Apps,
-    complaints: &mut Complaints,
-    time: Duration,
-) -> anyhow::Result<bool> {
-    let mut fds = [PollFd::new(door.as_fd(), PollFlags::POLLIN)];
-    match poll(&mut fds, poll_timeout(time)) {
-        Ok(0) | Err(Errno::EINTR) => return Ok(false),
-        other => other.context("waiting for applications")?,
-    };
+/// Takes in an application, if one has come.
+fn welcome(door: &Door, apps: &Apps, pace: &mut Pace, complaints: &mut Complaints) {
     let taken = match door.accept() {
         Ok(socket) => apps.add(socket),
-        Err(Errno::EAGAIN) => return Ok(false),
+        Err(Errno::EAGAIN) => return,
         Err(error) => Err(error.into()),
     };
+    pace.took_one();
     if let Err(error) = taken {
         complaints.say(&format!("an application cannot connect: {error:#}"));
         // it may still wait: were it asked for at once, we would do nothing else
-        thread::sleep(CALM);
+        pace.calm();
     }
-    Ok(true)
 }
 
 /// How often applications may connect.
 struct Pace {
     /// When as many may come at once again as ever.
     free_at: Instant,
+    /// Nobody may before.
+    calm_until: Instant,
 }
 
 impl Pace {
     fn new() -> Self {
+        let now = Instant::now();
         Self {
-            free_at: Instant::now(),
+            free_at: now,
+            calm_until: now,
         }
     }
 
@@ -168,10 +160,16 @@ impl Pace {
         self.free_at = self.free_at.max(Instant::now()) + APART;
     }
 
+    fn calm(&mut self) {
+        self.calm_until = Instant::now() + CALM;
+    }
+
     /// Until the next may come.
     fn pause(&self) -> Option<Duration> {
-        let ahead = self.free_at.saturating_duration_since(Instant::now());
+        let now = Instant::now();
+        let ahead = self.free_at.saturating_duration_since(now);
         let pause = ahead.saturating_sub(APART * AT_ONCE);
+        let pause = pause.max(self.calm_until.saturating_duration_since(now));
         (!pause.is_zero()).then_some(pause)
     }
 }

@@ -266,7 +266,7 @@ impl Agent {
         let mut ticks = Ticks::new(stop, self.config.interval, self.args.duration);
         loop {
             ticks.set_well(self.is_well());
-            let turn = ticks.turn(POLL_EVERY, |time| output.wait(time))?;
+            let turn = ticks.turn(POLL_EVERY, |time| output.wait(time, None))?;
             self.take_epochs()?;
             self.sense()?;
             self.follow_interfaces()?;

@@ -2,6 +2,7 @@
 //! as JSON lines.
 
 mod format;
+mod keys;
 mod live;
 mod output;
 #[cfg(test)]

@@ -1,26 +1,18 @@
 //! Standard output of a subcommand, interval by interval: live, as text, or as JSON lines.
 
-use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
-
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 
 use super::format::Form;
 use super::live::LiveTable;
 use super::terminal::Terminal;
 use super::text::TextTable;
 use super::view::{JsonLines, View};
-use crate::frame::stdout::{Stdout, WhenUnread};
-use crate::frame::ticks::poll_timeout;
+use crate::frame::stdout::{Stdout, WhenUnread, print};
 
 /// Shows intervals on standard output. The caller alternates [`Output::show`] with
 /// [`Output::wait`]; dropping it also puts the terminal back.
-pub struct Output<V: View> {
-    screen: Screen<V>,
-    wake: Option<OwnedFd>,
-}
+pub struct Output<V: View>(Screen<V>);
 
 enum Screen<V: View> {
     Live(Box<Terminal<V>>),
@@ -40,12 +32,7 @@ impl<V: View> Output<V> {
             }
             Form::Jsonl => Screen::Jsonl(Stdout::open(when_unread)),
         };
-        Ok(Self { screen, wake: None })
-    }
-
-    /// Waiting ends as soon as `wake` is readable, too.
-    pub fn wake_by(&mut self, wake: OwnedFd) {
-        self.wake = Some(wake);
+        Ok(Self(screen))
     }
 
     /// Shows the interval that just ended.
@@ -54,7 +41,7 @@ impl<V: View> Output<V> {
     /// [`crate::frame::stdout::Closed`] when nobody reads the output any more, which `main` takes for a
     /// quiet end.
     pub fn show(&mut self, view: &V) -> anyhow::Result<()> {
-        match &mut self.screen {
+        match &mut self.0 {
             Screen::Live(terminal) => terminal.show(view),
             Screen::Text(table, waiting, out) => {
                 let mut text = view.notes();
@@ -75,48 +62,30 @@ impl<V: View> Output<V> {
 
     /// Writes text between intervals; only where people read.
     pub fn say(&mut self, text: &str) -> anyhow::Result<()> {
-        match &mut self.screen {
+        match &mut self.0 {
             Screen::Text(_, _, out) => out.write(text.as_bytes().to_vec()),
             Screen::Live(_) | Screen::Jsonl(_) => Ok(()),
         }
     }
 
-    /// Waits for at most `time`. True means: stop, the user or the reader of the output has left. It
-    /// may return false early (a signal, a key).
-    pub fn wait(&mut self, mut time: Duration) -> anyhow::Result<bool> {
-        if let Some(wake) = &self.wake {
-            let (stdin, stdout) = (io::stdin(), self.stdout());
-            let mut fds = vec![PollFd::new(wake.as_fd(), PollFlags::POLLIN)];
-            match &self.screen {
-                Screen::Live(_) => fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN)),
-                Screen::Text(..) | Screen::Jsonl(_) => {
-                    let stdout = stdout.iter();
-                    fds.extend(stdout.map(|out| PollFd::new(out.as_fd(), PollFlags::empty())));
-                }
-            }
-            match poll(&mut fds, poll_timeout(time)) {
-                Ok(_) | Err(Errno::EINTR) => time = Duration::ZERO,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        match &mut self.screen {
-            Screen::Live(terminal) => terminal.wait(time),
-            Screen::Text(_, _, out) | Screen::Jsonl(out) => out.wait(time),
+    /// Waits for at most `time`, or until `wake` is readable. True means: stop, the user, the reader of the output or
+    /// the terminal has left. It may return false early (a signal, a key).
+    pub fn wait(&mut self, time: Duration, wake: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
+        match &mut self.0 {
+            Screen::Live(terminal) => terminal.wait(time, wake),
+            Screen::Text(_, _, out) | Screen::Jsonl(out) => out.wait(time, wake),
         }
     }
 
-    fn stdout(&self) -> Option<io::Stdout> {
-        match &self.screen {
-            Screen::Live(_) => None,
-            Screen::Text(_, _, out) | Screen::Jsonl(out) => out.watched(),
-        }
-    }
-
-    /// Puts the terminal back, and waits until all is written.
-    pub fn finish(&mut self) -> anyhow::Result<()> {
-        match &mut self.screen {
-            Screen::Live(terminal) => terminal.restore(),
-            Screen::Text(_, _, out) | Screen::Jsonl(out) => {
+    /// Puts the terminal back, waits until all is written, and says this last where people read.
+    pub fn finish(&mut self, last: &str) -> anyhow::Result<()> {
+        match &mut self.0 {
+            Screen::Live(terminal) => terminal.finish(last),
+            Screen::Text(_, _, out) => {
+                out.close();
+                print(last)
+            }
+            Screen::Jsonl(out) => {
                 out.close();
                 Ok(())
             }

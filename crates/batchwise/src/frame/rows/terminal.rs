@@ -1,60 +1,122 @@
-//! The terminal while the live view is on it: taken over at the start, redrawn every interval and
-//! on every key, and put back at the end, on a panic and on signals.
+//! The terminal while the live view is on it: taken over at the start, redrawn every interval and on every key, and
+//! put back at the end and on a panic. It may take nothing for a while, or be gone: neither holds up the loop.
 
-use std::io;
-use std::os::fd::AsFd;
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use nix::unistd::read;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::queue;
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use ratatui::layout::Rect;
+use ratatui::{TerminalOptions, Viewport};
+use rustix::termios::tcgetwinsize;
+use signal_hook::consts::SIGWINCH;
 
+use super::keys::{Key, Keyboard};
 use super::live::LiveTable;
 use super::view::View;
+use crate::frame::background::BackgroundWriter;
+use crate::frame::ticks::poll_timeout;
 use crate::frame::{messages, signals};
 
-/// A signal is noticed after at most this long.
-const SLICE: Duration = Duration::from_millis(100);
+/// What is drawn, until it is handed to whoever writes it.
+#[derive(Clone, Default)]
+struct Picture(Rc<RefCell<Vec<u8>>>);
+
+impl Picture {
+    fn take(&self) -> Vec<u8> {
+        self.0.take()
+    }
+}
+
+impl Write for Picture {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 pub struct Terminal<V: View> {
-    terminal: DefaultTerminal,
     table: LiveTable<V>,
-    stopped: Arc<AtomicBool>,
-    finished: bool,
+    area: Rect,
+    screen: ratatui::Terminal<CrosstermBackend<Picture>>,
+    picture: Picture,
+    /// None: the terminal was put back.
+    out: Option<BackgroundWriter>,
+    /// None: there is no keyboard any more.
+    keyboard: Option<Keyboard>,
+    /// The size has changed.
+    resized: Arc<AtomicBool>,
+    /// SIGHUP came, and means nothing else.
+    hung_up: Arc<AtomicBool>,
+    /// The terminal still writes an older picture.
+    is_behind: bool,
+    is_gone: bool,
 }
 
 impl<V: View> Terminal<V> {
     pub fn open(table: LiveTable<V>) -> anyhow::Result<Self> {
-        let stopped = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+        let (resized, hung_up) = (signals::flag(&[SIGWINCH])?, signals::ending_hangup_flag()?);
+        let area = area().and_then(|area| enable_raw_mode().map(|()| area));
+        let area = area.context(
+            "cannot take over the terminal; use --format text to do without the live view",
+        )?;
+        put_back_before_panics();
         messages::hold();
-        // Also makes a panic restore the terminal before it prints its message.
-        let terminal = ratatui::try_init()
-            .inspect_err(|_| messages::release())
-            .context(
-                "cannot take over the terminal; use --format text to do without the live view",
-            )?;
+        let mut picture = Picture::default();
+        let entered = queue!(picture, EnterAlternateScreen);
         let mut live = Self {
-            terminal,
             table,
-            stopped,
-            finished: false,
+            area,
+            screen: screen(&picture, area)?,
+            picture,
+            out: Some(BackgroundWriter::new("the terminal", io::stdout())),
+            keyboard: Some(Keyboard::default()),
+            resized,
+            hung_up,
+            is_behind: false,
+            is_gone: false,
         };
+        entered.context(DRAW)?;
         live.draw()?;
         Ok(live)
     }
 
     fn draw(&mut self) -> anyhow::Result<()> {
-        if !takes_text() {
+        let Some(out) = &mut self.out else {
+            return Ok(());
+        };
+        // a picture is the difference to the last one, which must not be dropped
+        self.is_behind = !out.is_idle();
+        if self.is_behind {
             return Ok(());
         }
+        // where there is no size there is no terminal, which a wait finds
+        let area = area().unwrap_or(self.area);
+        if area != self.area {
+            self.area = area;
+            self.screen = screen(&self.picture, area)?;
+            queue!(self.picture, Clear(ClearType::All)).context(DRAW)?;
+        }
         self.table.set_note(messages::newest());
-        self.terminal
-            .draw(|frame| self.table.draw(frame))
-            .context("cannot draw on the terminal")?;
+        let table = &mut self.table;
+        self.screen.draw(|frame| table.draw(frame)).context(DRAW)?;
+        self.is_gone |= out.write(self.picture.take()).is_err();
         Ok(())
     }
 
@@ -63,92 +125,129 @@ impl<V: View> Terminal<V> {
         self.draw()
     }
 
-    /// Waits for at most `timeout`, and acts upon keys; true: the user quits, or a signal came.
-    pub fn wait(&mut self, timeout: Duration) -> anyhow::Result<bool> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            if self.stopped.load(Ordering::Relaxed) {
-                return Ok(true);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if event::poll(left.min(SLICE)).context("cannot wait for keys")? {
-                match event::read().context("cannot read keys")? {
-                    Event::Key(key) if quits(key) => return Ok(true),
-                    Event::Key(key) => self.table.scroll(scroll(key)),
-                    _ => {}
-                }
-                self.draw()?;
-            } else if left.is_zero() {
-                return Ok(false);
-            }
+    /// Waits for at most `time`, or until `wake` is readable, and acts upon keys; true: the user quits, or the terminal
+    /// is gone.
+    pub fn wait(&mut self, time: Duration, wake: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
+        if self.is_behind {
+            self.draw()?;
         }
+        let (stdin, stdout) = (io::stdin(), io::stdout());
+        // without events that are asked for: it has hung up
+        let mut fds = vec![PollFd::new(stdout.as_fd(), PollFlags::empty())];
+        if self.keyboard.is_some() {
+            fds.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        let ours = fds.len();
+        fds.extend(wake.map(|wake| PollFd::new(wake, PollFlags::POLLIN)));
+        let ready = match poll(&mut fds, poll_timeout(time)) {
+            Ok(ready) => ready > 0,
+            Err(Errno::EINTR) => false,
+            Err(error) => return Err(error).context("cannot wait for the terminal"),
+        };
+        let mut told = fds[..ours]
+            .iter()
+            .map(|fd| ready && fd.any() != Some(false));
+        self.is_gone |= told.next() == Some(true);
+        let typed = told.next() == Some(true);
+        let quits = typed && self.read_keys()?;
+        if self.resized.swap(false, Ordering::Relaxed) {
+            self.draw()?;
+        }
+        Ok(quits || self.is_gone || self.hung_up.load(Ordering::Relaxed))
     }
 
-    pub fn restore(&mut self) -> anyhow::Result<()> {
-        if std::mem::replace(&mut self.finished, true) {
-            return Ok(());
+    /// Acts upon what was typed; true: the user quits. At end-of-file and errors there is no keyboard any more.
+    fn read_keys(&mut self) -> anyhow::Result<bool> {
+        let Some(keyboard) = &mut self.keyboard else {
+            return Ok(false);
+        };
+        let mut bytes = [0; 256];
+        match read(io::stdin(), &mut bytes) {
+            Ok(length @ 1..) => {
+                for key in keyboard.read(&bytes[..length]) {
+                    match key {
+                        Key::Quit => return Ok(true),
+                        Key::Scroll(by) => self.table.scroll(by),
+                    }
+                }
+                self.draw()?;
+            }
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Ok(_) | Err(_) => self.keyboard = None,
         }
+        Ok(false)
+    }
+
+    /// Puts the terminal back, where `last` is said then.
+    pub fn finish(&mut self, last: &str) -> anyhow::Result<()> {
+        let Some(mut out) = self.out.take() else {
+            return Ok(());
+        };
+        let mut restored = Ok(());
         // The panic hook has done it, and leaving the alternate screen twice would put the cursor
         // back on top of the panic's message.
-        let restored = if std::thread::panicking() {
-            Ok(())
-        } else {
-            ratatui::try_restore()
-        };
+        if !std::thread::panicking() {
+            restored = disable_raw_mode();
+            restored = restored.and(queue!(self.picture, Show, LeaveAlternateScreen));
+            let mut text = self.picture.take();
+            text.extend_from_slice(last.as_bytes());
+            restored = restored.and(out.write(text));
+        }
+        // it has its time to write that
+        drop(out);
         messages::release();
-        restored.context("cannot put the terminal back; type `reset`")
+        match restored {
+            Err(error) if area().is_ok() => {
+                Err(error).context("cannot put the terminal back; type `reset`")
+            }
+            // one that is gone needs nothing
+            _ => Ok(()),
+        }
     }
 }
 
 impl<V: View> Drop for Terminal<V> {
     fn drop(&mut self) {
-        // Whoever wants to know about a failure calls `restore`.
-        let _ = self.restore();
+        // Whoever wants to know about a failure calls `finish`.
+        let _ = self.finish("");
     }
 }
 
-/// A terminal that was stopped (Ctrl-S) takes nothing, and must not hold up the loop.
+const DRAW: &str = "cannot draw on the terminal";
+
+/// All of the terminal.
+fn area() -> io::Result<Rect> {
+    let size = tcgetwinsize(io::stdout())?;
+    Ok(Rect::new(0, 0, size.ws_col, size.ws_row))
+}
+
+/// An empty one. Its size is ours to follow: the library asks other programs when the terminal does not tell.
+fn screen(
+    picture: &Picture,
+    area: Rect,
+) -> anyhow::Result<ratatui::Terminal<CrosstermBackend<Picture>>> {
+    let options = TerminalOptions {
+        viewport: Viewport::Fixed(area),
+    };
+    let backend = CrosstermBackend::new(picture.clone());
+    ratatui::Terminal::with_options(backend, options).context(DRAW)
+}
+
+/// A panic's message is to be read.
+fn put_back_before_panics() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let _ = disable_raw_mode();
+        if takes_text() {
+            let _ = queue!(io::stdout(), Show, LeaveAlternateScreen);
+            let _ = io::stdout().flush();
+        }
+        hook(info);
+    }));
+}
+
 fn takes_text() -> bool {
     let out = io::stdout();
     let mut fds = [PollFd::new(out.as_fd(), PollFlags::POLLOUT)];
     poll(&mut fds, PollTimeout::ZERO) != Ok(0)
-}
-
-fn quits(key: KeyEvent) -> bool {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind != KeyEventKind::Release
-        && match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => true,
-            KeyCode::Char('c') => control,
-            _ => false,
-        }
-}
-
-/// How many rows a key moves down.
-fn scroll(key: KeyEvent) -> isize {
-    match key.code {
-        _ if key.kind == KeyEventKind::Release => 0,
-        KeyCode::Down | KeyCode::Char('j') => 1,
-        KeyCode::Up | KeyCode::Char('k') => -1,
-        KeyCode::PageDown => 10,
-        KeyCode::PageUp => -10,
-        KeyCode::Home => isize::MIN,
-        KeyCode::End => isize::MAX,
-        _ => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn q_escape_and_control_c_quit_and_nothing_else_does() {
-        let press = |code, modifiers| quits(KeyEvent::new(code, modifiers));
-        assert!(press(KeyCode::Char('q'), KeyModifiers::NONE));
-        assert!(press(KeyCode::Esc, KeyModifiers::NONE));
-        assert!(press(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert!(!press(KeyCode::Char('c'), KeyModifiers::NONE));
-        assert!(!press(KeyCode::Enter, KeyModifiers::NONE));
-    }
 }
