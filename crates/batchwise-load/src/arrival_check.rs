@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::config::Arrivals;
+use crate::rate::Arrivals;
 
 const BINS: usize = 1024;
 

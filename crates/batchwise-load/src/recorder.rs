@@ -4,10 +4,10 @@
 use anyhow::Result;
 
 use crate::arrival_check::GapCollector;
-use crate::config::Arrivals;
 use crate::conn::Entry;
 use crate::phase::Stretch;
 use crate::progress::Progress;
+use crate::rate::Arrivals;
 use crate::tally::Tally;
 
 pub(crate) struct Recorder {

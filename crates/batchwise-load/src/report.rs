@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::arrival_check::ArrivalCheck;
-use crate::config::Arrivals;
+use crate::rate::Arrivals;
 
 /// Durations in ns; `None` where nothing was measured. The mean and the maximum are exact, the
 /// quantiles within 0.1 %.

@@ -80,7 +80,7 @@ pub fn hints(path: &Path) -> anyhow::Result<impl FnMut() -> anyhow::Result<()> +
         socket: Some(path.to_owned()),
         uids: Vec::new(),
     };
-    let mut hints = args.listen(None)?.context("they are wanted")?;
+    let mut hints = args.listen()?.context("they are wanted")?;
     Ok(move || hints.read(&[]).map(drop))
 }
 

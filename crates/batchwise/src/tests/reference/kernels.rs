@@ -91,7 +91,7 @@ fn rows<'a>(
     kernels: &[Measured],
     cell: impl Fn(&Measured, &str) -> String,
 ) -> String {
-    let row_of = |name| row(&format!("`{name}`"), kernels.iter().map(|k| cell(k, name)));
+    let row_of = |name: &String| row(&format!("`{name}`"), kernels.iter().map(|k| cell(k, name)));
     names.into_iter().map(row_of).collect()
 }
 
