@@ -24,6 +24,7 @@ pub enum Request {
 
 /// Whom to drain.
 #[derive(Args, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[group(skip)] // the subcommand's own group has this name
 #[serde(deny_unknown_fields)]
 pub struct Drain {
     /// Its name
