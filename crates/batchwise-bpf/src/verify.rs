@@ -107,9 +107,9 @@ impl Programs {
             let found = Program {
                 instructions: Some(info(program.as_fd()).verified_insns).filter(|n| *n > 0),
                 hook: match name.as_str() {
-                    "bw_send" => Some(SendHook::Tracepoint),
-                    "bw_send_entry" => Some(SendHook::Entry),
-                    "bw_send_late" => Some(SendHook::Ended),
+                    "sense_send" => Some(SendHook::Tracepoint),
+                    "sense_send_entry" => Some(SendHook::Entry),
+                    "sense_send_late" => Some(SendHook::Ended),
                     _ => None,
                 },
                 name: name.clone(),

@@ -3,7 +3,7 @@
 
 use batchwise_core::passive::stream::{Segment, datagram};
 use batchwise_core::passive::{Algorithm, Gaps, Params, Stream};
-use batchwise_twins::types::{bw_gaps, bw_stream};
+use batchwise_twins::types::{flow_gaps, flow_stream};
 use batchwise_twins::{
     bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_open, bw_twin_gaps_tcp,
     bw_twin_gaps_tcp_ack, gaps as twins,
@@ -23,8 +23,8 @@ pub fn run(data: &[u8]) {
         ..Params::default()
     };
     let c = twins::params(&p);
-    let (mut ours, mut twin) = (Gaps::new(false), bw_gaps::default());
-    let (mut stream, mut twin_stream) = (Stream::default(), bw_stream::default());
+    let (mut ours, mut twin) = (Gaps::new(false), flow_gaps::default());
+    let (mut stream, mut twin_stream) = (Stream::default(), flow_stream::default());
     let (mut now, mut seq) = (1, 0u32);
     ours.open(now);
     bw_twin_gaps_open(&mut twin, now);

@@ -3,10 +3,10 @@
 
 use batchwise_core::sense::wire::{LEN, PeerQueue, Tuple};
 use batchwise_twins::bw_twin_hear;
-use batchwise_twins::types::bw_peer_queue;
+use batchwise_twins::types::sense_peer_queue;
 
 pub fn run(data: &[u8]) {
-    let (mut ours, mut twin) = (PeerQueue::default(), bw_peer_queue::default());
+    let (mut ours, mut twin) = (PeerQueue::default(), sense_peer_queue::default());
     for option in data.chunks_exact(LEN) {
         // memory of its own: the sanitizer sees what reads beyond it
         let option: Box<[u8; LEN]> = Box::new(option.try_into().expect("its length"));

@@ -4,11 +4,11 @@ use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::wire::{ITEMS, Item, QUEUES, Queue};
 use batchwise_reference::{Endpoint, Segment, SockView};
 
-use crate::types::{bw_endpoint, bw_sock_view};
+use crate::types::{sense_endpoint, sense_sock_view};
 use crate::{bw_twin_drain, bw_twin_read, bw_twin_resync, bw_twin_segment, bw_twin_send};
 
-fn c_view(v: &SockView) -> bw_sock_view {
-    bw_sock_view {
+fn c_view(v: &SockView) -> sense_sock_view {
+    sense_sock_view {
         write_seq: v.write_seq,
         rcv_nxt: v.rcv_nxt,
         copied_seq: v.copied_seq,
@@ -20,14 +20,14 @@ fn c_view(v: &SockView) -> bw_sock_view {
 /// Both sides of one connection.
 pub struct Pair {
     ours: Endpoint,
-    twin: Box<bw_endpoint>,
+    twin: Box<sense_endpoint>,
 }
 
 impl Pair {
     /// Both begin at this view.
     pub fn new(now: u64, v: &SockView, snd_una: u32) -> Self {
         let ours = Endpoint::new(now, v, snd_una);
-        let mut twin = Box::new(bw_endpoint::default());
+        let mut twin = Box::new(sense_endpoint::default());
         bw_twin_resync(&mut twin, now, &c_view(v), snd_una);
         Self { ours, twin }
     }

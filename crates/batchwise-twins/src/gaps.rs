@@ -3,16 +3,16 @@
 use batchwise_core::passive::{Algorithm, Estimate, Kind, Params};
 
 use crate::bw_twin_gaps_estimate;
-use crate::types::{bw_estimate, bw_gaps, bw_gaps_algorithm, bw_gaps_params};
+use crate::types::{flow_estimate, flow_gaps, flow_gaps_algorithm, flow_gaps_params};
 
 /// As the programs have them.
-pub fn params(p: &Params) -> bw_gaps_params {
+pub fn params(p: &Params) -> flow_gaps_params {
     let (algorithm, fixed_ns) = match p.algorithm {
-        Algorithm::Auto => (bw_gaps_algorithm::BW_GAPS_AUTO, 0),
-        Algorithm::Modes => (bw_gaps_algorithm::BW_GAPS_MODES, 0),
-        Algorithm::Fixed(delta) => (bw_gaps_algorithm::BW_GAPS_FIXED, delta),
+        Algorithm::Auto => (flow_gaps_algorithm::FLOW_GAPS_AUTO, 0),
+        Algorithm::Modes => (flow_gaps_algorithm::FLOW_GAPS_MODES, 0),
+        Algorithm::Fixed(delta) => (flow_gaps_algorithm::FLOW_GAPS_FIXED, delta),
     };
-    bw_gaps_params {
+    flow_gaps_params {
         epoch_ns: p.epoch_ns,
         max_ns: p.max_ns,
         idle_ns: p.idle_ns,
@@ -23,8 +23,8 @@ pub fn params(p: &Params) -> bw_gaps_params {
 }
 
 /// What the epoch comes to, of gaps of this kind.
-pub fn estimate(gaps: &bw_gaps, p: &bw_gaps_params, kind: Kind) -> Estimate {
-    let mut out = bw_estimate::default();
+pub fn estimate(gaps: &flow_gaps, p: &flow_gaps_params, kind: Kind) -> Estimate {
+    let mut out = flow_estimate::default();
     bw_twin_gaps_estimate(gaps, p, &mut out);
     let known = |ns| (out.batches > 0).then_some(ns);
     Estimate {

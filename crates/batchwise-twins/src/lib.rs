@@ -21,24 +21,24 @@ mod skel {
 pub use skel::types;
 
 use types::{
-    bw_asks, bw_burst_credit, bw_burst_lease, bw_burst_packet, bw_burst_reserved, bw_burst_rules,
-    bw_endpoint, bw_estimate, bw_gaps, bw_gaps_params, bw_hist, bw_packet, bw_peer_queue, bw_queue,
-    bw_sender, bw_sock_view, bw_stream, bw_tuple,
+    burst_credit, burst_lease, burst_packet, burst_reserved, burst_rules, bw_packet, bw_tuple,
+    flow_estimate, flow_gaps, flow_gaps_params, flow_stream, sense_asks, sense_endpoint,
+    sense_hist, sense_peer_queue, sense_queue, sense_sock_view, window_sender,
 };
 
-/// Length of an option of the exchange, as `BW_OPT_LEN`.
+/// Length of an option of the exchange, as `SENSE_OPT_LEN`.
 const OPTION: usize = 16;
 
 // the types are generated from the same headers as the C is compiled from
 unsafe extern "C" {
     /// Begins anew, as after a pause.
-    pub safe fn bw_twin_resync(e: &mut bw_endpoint, now: u64, v: &bw_sock_view, snd_una: u32);
+    pub safe fn bw_twin_resync(e: &mut sense_endpoint, now: u64, v: &sense_sock_view, snd_una: u32);
     /// The application sends.
     #[rustfmt::skip]
     pub safe fn bw_twin_send(
-        e: &mut bw_endpoint,
+        e: &mut sense_endpoint,
         now: u64,
-        v: &bw_sock_view,
+        v: &sense_sock_view,
         end: u32,
         more: c_int,
         mss: u32,
@@ -46,9 +46,9 @@ unsafe extern "C" {
     /// A segment arrives.
     #[rustfmt::skip]
     pub safe fn bw_twin_segment(
-        e: &mut bw_endpoint,
+        e: &mut sense_endpoint,
         now: u64,
-        v: &bw_sock_view,
+        v: &sense_sock_view,
         seq: u32,
         len: u32,
         ack: u32,
@@ -56,24 +56,24 @@ unsafe extern "C" {
         push: c_int,
     );
     /// Works off the log of arrivals.
-    pub safe fn bw_twin_drain(e: &mut bw_endpoint);
+    pub safe fn bw_twin_drain(e: &mut sense_endpoint);
     /// The application reads.
-    pub safe fn bw_twin_read(e: &mut bw_endpoint, now: u64, v: &bw_sock_view);
+    pub safe fn bw_twin_read(e: &mut sense_endpoint, now: u64, v: &sense_sock_view);
     /// A queue's option; unit and queue are within the arrays.
-    pub safe fn bw_twin_encode(opt: &mut [u8; OPTION], unit: u32, queue: u32, q: &bw_queue);
+    pub safe fn bw_twin_encode(opt: &mut [u8; OPTION], unit: u32, queue: u32, q: &sense_queue);
     /// -2: it is no option of a queue; -1: a stale one; 0: it counts.
-    pub safe fn bw_twin_hear(p: &mut bw_peer_queue, opt: &[u8; OPTION]) -> c_int;
+    pub safe fn bw_twin_hear(p: &mut sense_peer_queue, opt: &[u8; OPTION]) -> c_int;
 
     /// The bucket of a latency.
     pub safe fn bw_twin_hist_bucket(ns: u64) -> u32;
     /// A window begins.
-    pub safe fn bw_twin_asks_reset(a: &mut bw_asks, snd_una: u32, write_seq: u32);
+    pub safe fn bw_twin_asks_reset(a: &mut sense_asks, snd_una: u32, write_seq: u32);
     /// A request.
-    pub safe fn bw_twin_asks_begin(a: &mut bw_asks, end: u32, now: u64, unmatched: &mut u32);
+    pub safe fn bw_twin_asks_begin(a: &mut sense_asks, end: u32, now: u64, unmatched: &mut u32);
     /// At a client, a response.
     #[rustfmt::skip]
     pub safe fn bw_twin_asks_answer(
-        a: &mut bw_asks,
+        a: &mut sense_asks,
         end: u32,
         bytes: u32,
         ack: u32,
@@ -81,40 +81,45 @@ unsafe extern "C" {
     );
     /// At a client, a read.
     #[rustfmt::skip]
-    pub safe fn bw_twin_asks_read_answers(a: &mut bw_asks, h: &mut bw_hist, upto: u32, now: u64);
+    pub safe fn bw_twin_asks_read_answers(
+        a: &mut sense_asks,
+        h: &mut sense_hist,
+        upto: u32,
+        now: u64,
+    );
     /// At a server, a read.
-    pub safe fn bw_twin_asks_take(a: &mut bw_asks, upto: u32);
+    pub safe fn bw_twin_asks_take(a: &mut sense_asks, upto: u32);
     /// At a server, a response.
-    pub safe fn bw_twin_asks_answered(a: &mut bw_asks, h: &mut bw_hist, upto: u32, now: u64);
+    pub safe fn bw_twin_asks_answered(a: &mut sense_asks, h: &mut sense_hist, upto: u32, now: u64);
     /// The window ends.
-    pub safe fn bw_twin_asks_censor(a: &mut bw_asks, h: &mut bw_hist, now: u64);
+    pub safe fn bw_twin_asks_censor(a: &mut sense_asks, h: &mut sense_hist, now: u64);
 
     /// Whether the open epoch is to be closed.
-    #[link_name = "bw_gaps_due"]
-    pub safe fn bw_twin_gaps_due(g: &bw_gaps, p: &bw_gaps_params, now: u64) -> c_int;
+    #[link_name = "flow_gaps_due"]
+    pub safe fn bw_twin_gaps_due(g: &flow_gaps, p: &flow_gaps_params, now: u64) -> c_int;
     /// Opens an epoch.
-    #[link_name = "bw_gaps_open"]
-    pub safe fn bw_twin_gaps_open(g: &mut bw_gaps, now: u64);
+    #[link_name = "flow_gaps_open"]
+    pub safe fn bw_twin_gaps_open(g: &mut flow_gaps, now: u64);
     /// A packet that counts.
-    #[link_name = "bw_gaps_packet"]
+    #[link_name = "flow_gaps_packet"]
     #[rustfmt::skip]
     pub safe fn bw_twin_gaps_packet(
-        g: &mut bw_gaps,
-        p: &bw_gaps_params,
+        g: &mut flow_gaps,
+        p: &flow_gaps_params,
         now: u64,
         marked: c_int,
         resent: c_int,
     );
     /// What the epoch comes to.
-    #[link_name = "bw_gaps_estimate"]
-    pub safe fn bw_twin_gaps_estimate(g: &bw_gaps, p: &bw_gaps_params, out: &mut bw_estimate);
+    #[link_name = "flow_gaps_estimate"]
+    pub safe fn bw_twin_gaps_estimate(g: &flow_gaps, p: &flow_gaps_params, out: &mut flow_estimate);
     /// A TCP segment with payload.
-    #[link_name = "bw_gaps_tcp"]
+    #[link_name = "flow_gaps_tcp"]
     #[rustfmt::skip]
     pub safe fn bw_twin_gaps_tcp(
-        g: &mut bw_gaps,
-        s: &mut bw_stream,
-        p: &bw_gaps_params,
+        g: &mut flow_gaps,
+        s: &mut flow_stream,
+        p: &flow_gaps_params,
         now: u64,
         seq: u32,
         len: u32,
@@ -122,29 +127,34 @@ unsafe extern "C" {
         ip_len: u32,
     );
     /// A TCP segment without payload.
-    #[link_name = "bw_gaps_tcp_ack"]
-    pub safe fn bw_twin_gaps_tcp_ack(g: &bw_gaps, s: &mut bw_stream, now: u64, ack: u32);
+    #[link_name = "flow_gaps_tcp_ack"]
+    pub safe fn bw_twin_gaps_tcp_ack(g: &flow_gaps, s: &mut flow_stream, now: u64, ack: u32);
     /// A datagram.
-    #[link_name = "bw_gaps_datagram"]
-    pub safe fn bw_twin_gaps_datagram(g: &mut bw_gaps, p: &bw_gaps_params, now: u64, ip_len: u32);
+    #[link_name = "flow_gaps_datagram"]
+    pub safe fn bw_twin_gaps_datagram(
+        g: &mut flow_gaps,
+        p: &flow_gaps_params,
+        now: u64,
+        ip_len: u32,
+    );
 
     /// Bytes that TCP gives to the device at once.
     pub safe fn bw_twin_device_room(pacing_rate: u64, mss: u32, queued: u32) -> u32;
     /// Bytes that TCP would send at once.
-    pub safe fn bw_twin_space(s: &bw_sender, slack: u32) -> u32;
-    /// `bw_allowed`.
-    pub safe fn bw_twin_allowed(s: &bw_sender) -> u32;
+    pub safe fn bw_twin_space(s: &window_sender, slack: u32) -> u32;
+    /// `window_allowed`.
+    pub safe fn bw_twin_allowed(s: &window_sender) -> u32;
 
-    /// `enum bw_burst_verdict`. An `Option` of a reference is a pointer that may be null.
+    /// `enum burst_verdict`. An `Option` of a reference is a pointer that may be null.
     #[rustfmt::skip]
     pub safe fn bw_twin_burst_decide(
-        rules: &bw_burst_rules,
-        reserved: &mut bw_burst_reserved,
-        lease: Option<&mut bw_burst_lease>,
-        source: Option<&mut bw_burst_credit>,
+        rules: &burst_rules,
+        reserved: &mut burst_reserved,
+        lease: Option<&mut burst_lease>,
+        source: Option<&mut burst_credit>,
         now: u64,
         queued: u32,
-        packet: &bw_burst_packet,
+        packet: &burst_packet,
     ) -> u32;
     /// Segments that a TOS byte tells of, where marks have these `low` bits.
     pub safe fn bw_twin_burst_segments(tos: u8, low: u32) -> u32;

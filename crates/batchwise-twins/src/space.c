@@ -4,15 +4,15 @@
 
 __u32 bw_twin_device_room(__u64 pacing_rate, __u32 mss, __u32 queued)
 {
-	return bw_device_room(pacing_rate, mss, queued);
+	return window_device_room(pacing_rate, mss, queued);
 }
 
-__u32 bw_twin_space(const struct bw_sender *s, __u32 slack)
+__u32 bw_twin_space(const struct window_sender *s, __u32 slack)
 {
-	return bw_space(s, slack);
+	return window_space(s, slack);
 }
 
-__u32 bw_twin_allowed(const struct bw_sender *s)
+__u32 bw_twin_allowed(const struct window_sender *s)
 {
-	return bw_allowed(s);
+	return window_allowed(s);
 }

@@ -6,11 +6,11 @@
 int bw_twin_tunnel(const __u8 *p, __u32 len, int v6, __u8 ends[48])
 {
 	const __u8 *end = p + len;
-	struct bw_outer o = {};
+	struct decap_outer o = {};
 	__u8 inner[16] __attribute__((aligned(8))) = {};
-	int seen = v6 ? bw_read_outer6(p, end, &o) : bw_read_outer4(p, end, &o);
+	int seen = v6 ? decap_read_outer6(p, end, &o) : decap_read_outer4(p, end, &o);
 
-	if (seen != BW_TUNNEL || o.head + o.rest > len || !bw_read_inner(p + o.head, end, &o, inner))
+	if (seen != DECAP_TUNNEL || o.head + o.rest > len || !decap_read_inner(p + o.head, end, &o, inner))
 		return 0;
 	__builtin_memcpy(ends, o.src.addr, 16);
 	__builtin_memcpy(ends + 16, o.dst, 16);

@@ -6,18 +6,18 @@
 #include "lib/packet.h"
 #include "lib/space.h"
 
-struct bw_burst_rules *of_burst_rules;
-struct bw_burst_reserved *of_burst_reserved;
-struct bw_burst_lease *of_burst_lease;
-struct bw_burst_credit *of_burst_credit;
-struct bw_burst_packet *of_burst_packet;
-struct bw_endpoint *of_endpoint;
-struct bw_sock_view *of_sock_view;
-struct bw_gaps *of_gaps;
-struct bw_stream *of_stream;
-struct bw_gaps_params *of_gaps_params;
-struct bw_estimate *of_estimate;
+struct burst_rules *of_burst_rules;
+struct burst_reserved *of_burst_reserved;
+struct burst_lease *of_burst_lease;
+struct burst_credit *of_burst_credit;
+struct burst_packet *of_burst_packet;
+struct sense_endpoint *of_endpoint;
+struct sense_sock_view *of_sock_view;
+struct flow_gaps *of_gaps;
+struct flow_stream *of_stream;
+struct flow_gaps_params *of_gaps_params;
+struct flow_estimate *of_estimate;
 struct bw_packet *of_packet;
-struct bw_sender *of_sender;
-enum bw_gaps_flag *of_gaps_flag;
-enum bw_estimate_flag *of_estimate_flag;
+struct window_sender *of_sender;
+enum flow_gaps_flag *of_gaps_flag;
+enum flow_estimate_flag *of_estimate_flag;

@@ -67,7 +67,9 @@ mod tests {
 
     /// The file that this header's slot comes to.
     fn generated(header: &str) -> String {
-        let (before, rest) = header.split_once("\nstruct bw_slot {\n").expect("the slot");
+        let (before, rest) = header
+            .split_once("\nstruct window_slot {\n")
+            .expect("the slot");
         let (fields, _) = rest.split_once("\n};").expect("its end");
         let (_, about) = before.rsplit_once("/*").expect("what it is");
         let about = about.trim_end_matches("*/").split_whitespace();

@@ -8,7 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 use crate::Error;
 use crate::balance_skel::types;
 
-const SEEN_SHIFT: u32 = types::bw_seen_unit::BW_SEEN_SHIFT.0;
+const SEEN_SHIFT: u32 = types::balance_seen_unit::BALANCE_SEEN_SHIFT.0;
 
 /// Until when, in units of the program; `None`: until just now. The units wrap in nine years, and what
 /// is over for half of that would begin again: it has to be written while it is over, too.

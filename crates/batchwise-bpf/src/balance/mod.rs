@@ -24,7 +24,7 @@ use batchwise_core::passive::{Epoch, Params};
 use libbpf_rs::{MapCore, ProgramInput};
 
 use crate::Error;
-use crate::balance_skel::{BalanceSkel, types, types::bw_bound};
+use crate::balance_skel::{BalanceSkel, types, types::balance_bound};
 use crate::flows::Counters;
 use crate::flows::events::Events;
 use crate::object::percpu;
@@ -38,15 +38,15 @@ pub use ring::Ring;
 pub use service::{Backend, Method, Protocol, Service, ServiceKey, State};
 
 /// Numbers that services can have: 0 to this, exclusive.
-pub const SERVICES: u16 = bw_bound::BW_SERVICES.0 as u16;
+pub const SERVICES: u16 = balance_bound::BALANCE_SERVICES.0 as u16;
 /// Indices that backends can have: 1 to this, exclusive; 0 is nobody.
-pub const BACKENDS: u16 = bw_bound::BW_BACKENDS.0 as u16;
+pub const BACKENDS: u16 = balance_bound::BALANCE_BACKENDS.0 as u16;
 
 /// Interfaces that packets can arrive at.
-pub const INTERFACES: usize = bw_bound::BW_INTERFACES.0 as usize;
+pub const INTERFACES: usize = balance_bound::BALANCE_INTERFACES.0 as usize;
 
 // the program looks into the rings that core fills
-const _: () = assert!(bw_bound::BW_RING_SLOTS.0 as usize == SLOTS);
+const _: () = assert!(balance_bound::BALANCE_RING_SLOTS.0 as usize == SLOTS);
 
 /// Entries that one call to the kernel reads or writes.
 const BATCH: usize = 4096;
@@ -158,7 +158,7 @@ impl Balancer {
     pub fn attach(&mut self) -> Result<(), Error> {
         let folder = self.folder.as_deref();
         for interface in &self.interfaces {
-            let program = self.skel.progs.bw_balance.as_fd();
+            let program = self.skel.progs.balance_xdp.as_fd();
             let known = folder.is_some_and(|f| pins::link(f, interface).exists());
             let attached = match attach::attach(interface, program, folder) {
                 Err(Error::NoInterface { .. }) if known => None,
@@ -202,7 +202,7 @@ impl Balancer {
     /// refuses is tried, and given, again each time. Call it once a second.
     pub fn follow_interfaces(&mut self) -> Result<Vec<(String, Change)>, Error> {
         let mut changes = Vec::new();
-        let program = self.skel.progs.bw_balance.as_fd();
+        let program = self.skel.progs.balance_xdp.as_fd();
         for link in &mut self.links {
             let change = link.follow(program, self.folder.as_deref());
             changes.extend(change.map(|change| (link.interface.clone(), change)));
@@ -222,7 +222,7 @@ impl Balancer {
 
     /// The program: an XDP program.
     pub fn program(&self) -> BorrowedFd<'_> {
-        self.skel.progs.bw_balance.as_fd()
+        self.skel.progs.balance_xdp.as_fd()
     }
 
     /// The map of backends, for the program that sends health checks.
@@ -249,7 +249,7 @@ impl Balancer {
     }
 
     fn close(&mut self, all: bool) -> Result<Vec<Epoch>, Error> {
-        let sweep = &self.skel.progs.bw_sweep;
+        let sweep = &self.skel.progs.flow_sweep;
         let events = self.events.as_mut();
         events.map_or(Ok(Vec::new()), |e| e.sweep(sweep, all))
     }
@@ -264,7 +264,7 @@ impl Balancer {
         }
         // some room is free again before entries would have to make way for others
         let crowded = self.flow_counts.settled > self.skel.maps.flows_settled.max_entries() / 2;
-        let census = types::bw_census {
+        let census = types::balance_census {
             crowded: crowded.into(),
             ..Default::default()
         };
@@ -273,9 +273,9 @@ impl Balancer {
             context_in: Some(&mut context),
             ..Default::default()
         };
-        let counted = self.skel.progs.bw_census.test_run(run);
+        let counted = self.skel.progs.balance_census.test_run(run);
         counted.map_err(Error::bpf("counting flows"))?;
-        let census: types::bw_census = read(&context).unwrap_or_default();
+        let census: types::balance_census = read(&context).unwrap_or_default();
         self.flow_counts = FlowCounts {
             settled: census.settled,
             young: census.young,

@@ -1,6 +1,6 @@
 //! What became of the packets that a load balancer saw, counted over all CPUs.
 
-use crate::balance_skel::{types, types::bw_outcome};
+use crate::balance_skel::{types, types::balance_outcome};
 
 /// Packets by their outcome; each has exactly one. Only `forwarded`, `icmp_forwarded` and `passed`
 /// went on; `icmp_answered` and `too_big` were answered, all others dropped.
@@ -67,8 +67,8 @@ impl Outcomes {
     }
 
     /// The sum over CPUs.
-    pub(super) fn sum(cpus: impl Iterator<Item = types::bw_tallies>) -> Self {
-        let mut sum = types::bw_tallies::default();
+    pub(super) fn sum(cpus: impl Iterator<Item = types::balance_tallies>) -> Self {
+        let mut sum = types::balance_tallies::default();
         for cpu in cpus {
             for (sum, n) in sum.outcome.iter_mut().zip(cpu.outcome) {
                 *sum += n;
@@ -76,22 +76,22 @@ impl Outcomes {
             sum.unknown_flow += cpu.unknown_flow;
             sum.insert_failed += cpu.insert_failed;
         }
-        let of = |outcome: bw_outcome| sum.outcome[outcome.0 as usize];
+        let of = |outcome: balance_outcome| sum.outcome[outcome.0 as usize];
         Self {
-            forwarded: of(bw_outcome::BW_OUT_FORWARDED),
-            passed: of(bw_outcome::BW_OUT_PASSED),
-            no_backend: of(bw_outcome::BW_OUT_NO_BACKEND),
-            no_service: of(bw_outcome::BW_OUT_NO_SERVICE),
-            fragment: of(bw_outcome::BW_OUT_FRAGMENT),
-            options: of(bw_outcome::BW_OUT_OPTIONS),
-            extensions: of(bw_outcome::BW_OUT_EXTENSIONS),
-            malformed: of(bw_outcome::BW_OUT_MALFORMED),
-            expired: of(bw_outcome::BW_OUT_EXPIRED),
-            too_big: of(bw_outcome::BW_OUT_TOO_BIG),
-            icmp_forwarded: of(bw_outcome::BW_OUT_ICMP_FORWARDED),
-            icmp_answered: of(bw_outcome::BW_OUT_ICMP_ANSWERED),
-            icmp_unknown: of(bw_outcome::BW_OUT_ICMP_UNKNOWN),
-            unsent: of(bw_outcome::BW_OUT_UNSENT),
+            forwarded: of(balance_outcome::BALANCE_OUT_FORWARDED),
+            passed: of(balance_outcome::BALANCE_OUT_PASSED),
+            no_backend: of(balance_outcome::BALANCE_OUT_NO_BACKEND),
+            no_service: of(balance_outcome::BALANCE_OUT_NO_SERVICE),
+            fragment: of(balance_outcome::BALANCE_OUT_FRAGMENT),
+            options: of(balance_outcome::BALANCE_OUT_OPTIONS),
+            extensions: of(balance_outcome::BALANCE_OUT_EXTENSIONS),
+            malformed: of(balance_outcome::BALANCE_OUT_MALFORMED),
+            expired: of(balance_outcome::BALANCE_OUT_EXPIRED),
+            too_big: of(balance_outcome::BALANCE_OUT_TOO_BIG),
+            icmp_forwarded: of(balance_outcome::BALANCE_OUT_ICMP_FORWARDED),
+            icmp_answered: of(balance_outcome::BALANCE_OUT_ICMP_ANSWERED),
+            icmp_unknown: of(balance_outcome::BALANCE_OUT_ICMP_UNKNOWN),
+            unsent: of(balance_outcome::BALANCE_OUT_UNSENT),
             unknown_flow: sum.unknown_flow,
             insert_failed: sum.insert_failed,
         }
@@ -99,7 +99,7 @@ impl Outcomes {
 }
 
 // an outcome that the kernel side gains has to be named above, twice
-const _: () = assert!(bw_outcome::BW_OUTS.0 == 14);
+const _: () = assert!(balance_outcome::BALANCE_OUTS.0 == 14);
 
 /// What a backend was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub struct Tally {
 
 impl Tally {
     /// The sum over CPUs.
-    pub(super) fn sum(cpus: impl Iterator<Item = types::bw_backend_tally>) -> Self {
+    pub(super) fn sum(cpus: impl Iterator<Item = types::balance_backend_tally>) -> Self {
         cpus.fold(Self::default(), |sum, c| Self {
             packets: sum.packets + c.packets,
             bytes: sum.bytes + c.bytes,

@@ -11,8 +11,8 @@
 #include "balance_intf.h"
 #include "../lib/encap.h"
 
-#define BW_PROBE_MARK 0x62770000 /* as in probe.rs; the backend's index is in the low half */
-#define BW_TCP_FLAGS 13 /* their place in a TCP header */
+#define PROBE_MARK 0x62770000 /* as in probe.rs; the backend's index is in the low half */
+#define PROBE_TCP_FLAGS 13 /* their place in a TCP header */
 #define TCX_NEXT -1
 #define TCX_DROP 2
 
@@ -21,9 +21,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* The balancer's, in place of which the loader puts it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BW_BACKENDS);
+	__uint(max_entries, BALANCE_BACKENDS);
 	__type(key, __u32);
-	__type(value, struct bw_backend);
+	__type(value, struct balance_backend);
 } backends SEC(".maps");
 
 /*
@@ -32,13 +32,13 @@ struct {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, BW_BACKENDS);
+	__uint(max_entries, BALANCE_BACKENDS);
 	__type(key, __u32);
 	__type(value, __u64);
 } probed SEC(".maps");
 
 /* Puts an outer header between link and packet: 0, or the packet cannot be sent. */
-BW_INLINE int bw_wrap(struct __sk_buff *skb, const struct bw_backend *b, __u32 type)
+BW_INLINE int probe_wrap(struct __sk_buff *skb, const struct balance_backend *b, __u32 type)
 {
 	__u8 proto = type == BW_TYPE_IPV4 ? BW_PROTO_IPV4 : BW_PROTO_IPV6;
 	__u32 length = skb->len - BW_ETH_HEADER;
@@ -64,37 +64,37 @@ BW_INLINE int bw_wrap(struct __sk_buff *skb, const struct bw_backend *b, __u32 t
 }
 
 /* Of our own sockets, which set no IP options. */
-BW_INLINE bool bw_is_syn(struct __sk_buff *skb, __u32 type)
+BW_INLINE bool probe_is_syn(struct __sk_buff *skb, __u32 type)
 {
 	__u32 header = type == BW_TYPE_IPV4 ? BW_IPV4_HEADER : BW_IPV6_HEADER;
 	__u8 flags;
 
-	if (bpf_skb_load_bytes(skb, BW_ETH_HEADER + header + BW_TCP_FLAGS, &flags, sizeof(flags)))
+	if (bpf_skb_load_bytes(skb, BW_ETH_HEADER + header + PROBE_TCP_FLAGS, &flags, sizeof(flags)))
 		return false;
 	return (flags & (BW_TCP_SYN | BW_TCP_ACK)) == BW_TCP_SYN;
 }
 
 SEC("tc")
-int bw_probe(struct __sk_buff *skb)
+int probe_tc(struct __sk_buff *skb)
 {
 	__u32 index = skb->mark & 0xffff, type;
-	struct bw_backend *b;
+	struct balance_backend *b;
 	__u64 *count;
 	bool syn;
 
-	if ((skb->mark & 0xffff0000) != BW_PROBE_MARK)
+	if ((skb->mark & 0xffff0000) != PROBE_MARK)
 		return TCX_NEXT;
 	type = __builtin_bswap16(skb->protocol);
 	if (type != BW_TYPE_IPV4 && type != BW_TYPE_IPV6)
 		return TCX_NEXT; /* ARP for a probe */
 	b = bpf_map_lookup_elem(&backends, &index);
-	if (!b || b->state == BW_BACKEND_VACANT)
+	if (!b || b->state == BALANCE_BACKEND_VACANT)
 		return TCX_DROP; /* by another way it would say nothing of the backend */
-	syn = bw_is_syn(skb, type);
-	if (b->method == BW_METHOD_IPIP) {
-		if (bw_wrap(skb, b, type))
+	syn = probe_is_syn(skb, type);
+	if (b->method == BALANCE_METHOD_IPIP) {
+		if (probe_wrap(skb, b, type))
 			return TCX_DROP;
-	} else if (b->method != BW_METHOD_L2) {
+	} else if (b->method != BALANCE_METHOD_L2) {
 		return TCX_DROP;
 	}
 	if (bpf_skb_store_bytes(skb, 0, b->mac, sizeof(b->mac) + sizeof(b->own_mac), 0))

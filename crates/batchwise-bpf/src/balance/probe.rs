@@ -60,7 +60,7 @@ impl Probe {
 
     /// The program.
     pub fn program(&self) -> BorrowedFd<'_> {
-        self.skel.progs.bw_probe.as_fd()
+        self.skel.progs.probe_tc.as_fd()
     }
 
     /// Attaches it to what leaves by the interface with this index, which must be the one that the

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use batchwise_core::passive::address;
 
 use crate::balance_skel::types;
-use crate::balance_skel::types::{bw_backend_state as state, bw_method as method};
+use crate::balance_skel::types::{balance_backend_state as state, balance_method as method};
 use crate::plain::octets;
 
-const BY_CLIENT: u16 = types::bw_vip_flag::BW_VIP_BY_CLIENT.0 as u16;
-const TWO_CHOICES: u16 = types::bw_vip_flag::BW_VIP_TWO_CHOICES.0 as u16;
-const DRAINED: u8 = types::bw_backend_flag::BW_BACKEND_DRAINED.0 as u8;
-const DOUBTED: u8 = types::bw_backend_flag::BW_BACKEND_DOUBTED.0 as u8;
+const BY_CLIENT: u16 = types::balance_vip_flag::BALANCE_VIP_BY_CLIENT.0 as u16;
+const TWO_CHOICES: u16 = types::balance_vip_flag::BALANCE_VIP_TWO_CHOICES.0 as u16;
+const DRAINED: u8 = types::balance_backend_flag::BALANCE_BACKEND_DRAINED.0 as u8;
+const DOUBTED: u8 = types::balance_backend_flag::BALANCE_BACKEND_DOUBTED.0 as u8;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
 
@@ -115,8 +115,8 @@ fn last_bits(bits: u8) -> u32 {
 }
 
 impl ServiceKey {
-    pub(super) fn to_kernel(self) -> types::bw_vip_key {
-        types::bw_vip_key {
+    pub(super) fn to_kernel(self) -> types::balance_vip_key {
+        types::balance_vip_key {
             addr: octets(self.address),
             port: self.port,
             proto: match self.protocol {
@@ -128,7 +128,7 @@ impl ServiceKey {
     }
 
     /// `None`: the mark of a service's address.
-    pub(super) fn from_kernel(key: &types::bw_vip_key) -> Option<Self> {
+    pub(super) fn from_kernel(key: &types::balance_vip_key) -> Option<Self> {
         Some(Self {
             address: address(key.addr),
             port: key.port,
@@ -142,27 +142,27 @@ impl ServiceKey {
 }
 
 /// Marks an address that has a service.
-pub(super) fn mark(address: IpAddr) -> types::bw_vip_key {
-    types::bw_vip_key {
+pub(super) fn mark(address: IpAddr) -> types::balance_vip_key {
+    types::balance_vip_key {
         addr: octets(address),
         ..Default::default()
     }
 }
 
 impl Service {
-    pub(super) fn to_kernel(self) -> types::bw_vip {
+    pub(super) fn to_kernel(self) -> types::balance_vip {
         let choices = match (self.by_client, self.two_choices) {
             (true, _) => BY_CLIENT,
             (false, true) => TWO_CHOICES,
             (false, false) => 0,
         };
-        types::bw_vip {
+        types::balance_vip {
             number: self.number,
             flags: choices,
         }
     }
 
-    pub(super) fn from_kernel(vip: types::bw_vip) -> Self {
+    pub(super) fn from_kernel(vip: types::balance_vip) -> Self {
         Self {
             number: vip.number,
             by_client: vip.flags & BY_CLIENT != 0,
@@ -172,8 +172,8 @@ impl Service {
 }
 
 impl Backend {
-    pub(super) fn to_kernel(self) -> types::bw_backend {
-        types::bw_backend {
+    pub(super) fn to_kernel(self) -> types::balance_backend {
+        types::balance_backend {
             addr: octets(self.address),
             source: octets(self.source),
             mac: self.mac,
@@ -182,13 +182,13 @@ impl Backend {
             mtu: self.mtu,
             service: self.service,
             method: match self.method {
-                Method::L2 => method::BW_METHOD_L2,
-                Method::Ipip => method::BW_METHOD_IPIP,
+                Method::L2 => method::BALANCE_METHOD_L2,
+                Method::Ipip => method::BALANCE_METHOD_IPIP,
             },
             state: match self.state {
-                State::Serving => state::BW_BACKEND_SERVING,
-                State::Draining => state::BW_BACKEND_DRAINING,
-                State::Down => state::BW_BACKEND_DOWN,
+                State::Serving => state::BALANCE_BACKEND_SERVING,
+                State::Draining => state::BALANCE_BACKEND_DRAINING,
+                State::Down => state::BALANCE_BACKEND_DOWN,
             },
             generation: self.generation,
             flags: (u8::from(self.drained) * DRAINED) | (u8::from(self.doubted) * DOUBTED),
@@ -201,7 +201,7 @@ impl Backend {
     }
 
     /// `None`: the index is nobody's.
-    pub(super) fn from_kernel(b: &types::bw_backend) -> Option<Self> {
+    pub(super) fn from_kernel(b: &types::balance_backend) -> Option<Self> {
         Some(Self {
             address: address(b.addr),
             source: address(b.source),
@@ -211,14 +211,14 @@ impl Backend {
             ifindex: b.ifindex,
             mtu: b.mtu,
             method: match b.method {
-                method::BW_METHOD_L2 => Method::L2,
-                method::BW_METHOD_IPIP => Method::Ipip,
+                method::BALANCE_METHOD_L2 => Method::L2,
+                method::BALANCE_METHOD_IPIP => Method::Ipip,
                 _ => return None,
             },
             state: match b.state {
-                state::BW_BACKEND_SERVING => State::Serving,
-                state::BW_BACKEND_DRAINING => State::Draining,
-                state::BW_BACKEND_DOWN => State::Down,
+                state::BALANCE_BACKEND_SERVING => State::Serving,
+                state::BALANCE_BACKEND_DRAINING => State::Draining,
+                state::BALANCE_BACKEND_DOWN => State::Down,
                 _ => return None,
             },
             doubted: b.flags & DOUBTED != 0,

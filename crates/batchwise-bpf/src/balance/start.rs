@@ -132,14 +132,16 @@ fn load(
         if let Some(folder) = folder {
             pin(open, folder).map_err(Error::bpf("pinning the maps"))?;
         }
-        open.progs.bw_sweep.set_autoload(options.measure.is_some());
+        open.progs
+            .flow_sweep
+            .set_autoload(options.measure.is_some());
         Ok(())
     })
 }
 
 fn configure(open: &mut OpenBalanceSkel<'_>, options: &Options, frags: bool) -> Result<(), Error> {
     open.progs
-        .bw_balance
+        .balance_xdp
         .set_flags(if frags { XDP_FRAGS } else { 0 });
     let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
     ro.frags = frags;

@@ -15,7 +15,7 @@ impl Balancer {
         for key in map.keys() {
             let value = map.lookup(&key, MapFlags::ANY);
             let value = value.map_err(Error::bpf("reading the services"))?;
-            let value = value.as_deref().and_then(read::<types::bw_vip>);
+            let value = value.as_deref().and_then(read::<types::balance_vip>);
             let key = read(&key).as_ref().and_then(ServiceKey::from_kernel);
             services.extend(key.zip(value.map(Service::from_kernel)));
         }
@@ -29,11 +29,15 @@ impl Balancer {
     /// When its number is beyond [`SERVICES`], or the kernel does not let us.
     pub fn set_service(&self, key: ServiceKey, service: Service) -> Result<(), Error> {
         check_service(service.number)?;
-        self.put_service(&service::mark(key.address), types::bw_vip::default())?;
+        self.put_service(&service::mark(key.address), types::balance_vip::default())?;
         self.put_service(&key.to_kernel(), service.to_kernel())
     }
 
-    fn put_service(&self, key: &types::bw_vip_key, vip: types::bw_vip) -> Result<(), Error> {
+    fn put_service(
+        &self,
+        key: &types::balance_vip_key,
+        vip: types::balance_vip,
+    ) -> Result<(), Error> {
         let map = &self.skel.maps.services;
         let put = map.update(bytes(key), bytes(&vip), MapFlags::ANY);
         put.map_err(Error::bpf("writing a service"))
@@ -101,12 +105,12 @@ impl Balancer {
     /// As [`Self::set_backend`].
     pub fn vacate(&self, index: u16) -> Result<(), Error> {
         let mut gone = self.kernel_backend(index)?;
-        gone.state = types::bw_backend_state::BW_BACKEND_VACANT;
+        gone.state = types::balance_backend_state::BALANCE_BACKEND_VACANT;
         gone.generation = gone.generation.wrapping_add(1);
         self.put_backend(index, &gone)
     }
 
-    fn kernel_backend(&self, index: u16) -> Result<types::bw_backend, Error> {
+    fn kernel_backend(&self, index: u16) -> Result<types::balance_backend, Error> {
         if !(1..BACKENDS).contains(&index) {
             return Err(Error::TooMany {
                 what: "backends can be there",
@@ -120,7 +124,7 @@ impl Balancer {
         Ok(value.as_deref().and_then(read).unwrap_or_default())
     }
 
-    fn put_backend(&self, index: u16, backend: &types::bw_backend) -> Result<(), Error> {
+    fn put_backend(&self, index: u16, backend: &types::balance_backend) -> Result<(), Error> {
         let key = u32::from(index).to_ne_bytes();
         let put = self
             .skel

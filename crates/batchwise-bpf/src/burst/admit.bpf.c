@@ -8,10 +8,10 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
-#include "ask.h"
+#include "admission.h"
 #include "burst.h"
 
-#define BW_PULL 256 /* headers that a socket buffer may keep in another part */
+#define BURST_PULL 256 /* headers that a socket buffer may keep in another part */
 #define TC_ACT_SHOT 2
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -23,7 +23,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
 const volatile bool border;
 
 /* Bytes in the device's queue: it has one, and counts them in one place (the loader's to check). */
-BW_INLINE __u32 bw_queued(struct __sk_buff *ctx)
+BW_INLINE __u32 burst_queued(struct __sk_buff *ctx)
 {
 	struct Qdisc *q;
 
@@ -40,47 +40,47 @@ BW_INLINE __u32 bw_queued(struct __sk_buff *ctx)
 }
 
 /* The flow and the source of a marked packet, for which `segments` are left. 0, or -1: it cannot be read. */
-BW_APART int bw_read_flow(struct __sk_buff *skb, struct bw_asked *asked, __u32 segments)
+BW_NOINLINE int burst_read_flow(struct __sk_buff *skb, struct burst_arrival *arrival, __u32 segments)
 {
 	__u32 linear = skb->data_end - skb->data, headers = skb->len;
 	struct bw_packet pkt;
 
-	if (headers > BW_PULL)
-		headers = BW_PULL;
+	if (headers > BURST_PULL)
+		headers = BURST_PULL;
 	if (linear < headers) /* else the driver left headers in the buffer's other parts */
 		bpf_skb_pull_data(skb, headers);
-	if (!asked ||
+	if (!arrival ||
 	    bw_parse_packet((void *)(long)skb->data, (void *)(long)skb->data_end, &pkt) != BW_PARSED)
 		return -1;
-	asked->tag = bw_tag(&pkt.tuple);
-	__builtin_memcpy(asked->source, pkt.tuple.src, sizeof(asked->source));
-	asked->segments = segments;
+	arrival->tag = flow_tag(&pkt.tuple);
+	__builtin_memcpy(arrival->source, pkt.tuple.src, sizeof(arrival->source));
+	arrival->segments = segments;
 	return 0;
 }
 
 /* Takes the mark off, of the header that is so many bytes behind the start. */
-BW_INLINE void bw_clear(struct __sk_buff *skb, __u32 link, int v6, __u32 tos)
+BW_INLINE void burst_clear(struct __sk_buff *skb, __u32 link, int v6, __u32 tos)
 {
 	const __u8 *ip = (void *)(long)skb->data + link, *end = (void *)(long)skb->data_end;
 
-	if (ip + BW_HEAD <= end && !bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
+	if (ip + BURST_HEAD <= end && !burst_store_tos(skb, ip, link, v6, burst_clear_mark(tos, low)))
 		__sync_fetch_and_add(&aside.cleared, 1);
 }
 
 SEC("tc")
-int bw_admit(struct __sk_buff *skb)
+int burst_admit(struct __sk_buff *skb)
 {
 	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
 	__u32 link = bw_link(data, end), tos = 0, buffered = skb->gso_segs, segments;
-	struct bw_asked asked = { .bytes = skb->wire_len };
+	struct burst_arrival arrival = { .bytes = skb->wire_len };
 	int v6 = 0;
 
 	ip = data + link;
-	if (link && ip + BW_HEAD <= end) {
+	if (link && ip + BURST_HEAD <= end) {
 		v6 = ip[0] >> 4 == 6;
 		tos = bw_tos(ip, v6);
 	}
-	segments = bw_burst_segments(tos, low);
+	segments = burst_segments(tos, low);
 	if (!skb->ingress_ifindex) {
 		__sync_fetch_and_add(&aside.own, 1);
 		goto pass;
@@ -88,16 +88,16 @@ int bw_admit(struct __sk_buff *skb)
 	if (!buffered)
 		buffered = 1;
 	if (packet_bytes)
-		asked.bytes = buffered * packet_bytes;
-	asked.segment = buffered > 1 ? asked.bytes / buffered : asked.bytes;
-	if (segments && bw_read_flow(skb, &asked, segments))
+		arrival.bytes = buffered * packet_bytes;
+	arrival.segment = buffered > 1 ? arrival.bytes / buffered : arrival.bytes;
+	if (segments && burst_read_flow(skb, &arrival, segments))
 		__sync_fetch_and_add(&aside.unreadable, 1);
-	asked.queued = bw_queued(skb);
-	bw_found(asked.queued);
-	if (bw_ask(&asked) > BW_BURST_LAST)
+	arrival.queued = burst_queued(skb);
+	burst_note_length(arrival.queued);
+	if (burst_admit_packet(&arrival) > BURST_LAST)
 		return TC_ACT_SHOT;
 pass:
 	if (border && segments)
-		bw_clear(skb, link, v6, tos);
+		burst_clear(skb, link, v6, tos);
 	return TCX_NEXT;
 }

@@ -126,7 +126,7 @@ const READING: &str = "reading the counters";
 /// What both objects are told; each has types of its own.
 macro_rules! configure {
     ($ro:ident, $module:ident, $rules:ident, $bottleneck:ident) => {
-        $ro.rules = crate::$module::types::bw_burst_rules {
+        $ro.rules = crate::$module::types::burst_rules {
             send_time: $rules.send_time,
             refill_time: $rules.refill_time,
             limit: $rules.limit,
@@ -262,7 +262,7 @@ impl Admitter {
     /// Where there is a queue of our own instead.
     pub fn program(&self) -> BorrowedFd<'_> {
         match &self.programs {
-            Programs::Before(skel) => skel.progs.bw_admit.as_fd(),
+            Programs::Before(skel) => skel.progs.burst_admit.as_fd(),
             Programs::Own(_) => panic!("a queue of our own is no program at an interface"),
         }
     }
@@ -275,19 +275,19 @@ impl Admitter {
 
     /// What was decided so far, and the sources that are known.
     pub fn read(&self) -> Result<(Counts, Vec<Source>), Error> {
-        let queue: types::bw_queue = one(&self.queue, MapFlags::ANY)?;
-        let aside: types::bw_admit_aside = one(&self.aside, MapFlags::ANY)?;
-        let known: Box<types::bw_known> = one(&self.known, MapFlags::ANY).map(Box::new)?;
+        let queue: types::burst_queue = one(&self.queue, MapFlags::ANY)?;
+        let aside: types::burst_admit_aside = one(&self.aside, MapFlags::ANY)?;
+        let known: Box<types::burst_known> = one(&self.known, MapFlags::ANY).map(Box::new)?;
         let epoch = (monotonic_ns() >> self.epoch_shift).max(queue.reserved.epoch);
         // what nobody has looked at since is counted when its place is taken
-        let ended = |lease: &&types::bw_burst_lease| {
+        let ended = |lease: &&types::burst_lease| {
             lease.left > 0 && lease.refused == 0 && lease.epoch < epoch
         };
         let lost = known.flows.iter().flat_map(|set| &set.leases).filter(ended);
         let ended = ended_bytes(&queue.reserved, epoch);
         let sources: Vec<_> = known.sources.iter().filter_map(source).collect();
         let counts = &queue.counts;
-        // by enum bw_burst_verdict
+        // by enum burst_verdict
         let [
             ignored,
             bursts_admitted,
@@ -321,7 +321,7 @@ impl Admitter {
 
     /// Packets that a queue of our own dropped as the kernel had no memory for their places.
     pub fn starved(&self) -> Result<u64, Error> {
-        let aside: types::bw_admit_aside = one(&self.aside, MapFlags::ANY)?;
+        let aside: types::burst_admit_aside = one(&self.aside, MapFlags::ANY)?;
         Ok(aside.starved)
     }
 
@@ -349,7 +349,7 @@ fn at_least(told: &AtomicU64, now: u64) -> u64 {
 }
 
 /// `None`: its place is empty.
-fn source(it: &types::bw_source) -> Option<Source> {
+fn source(it: &types::burst_source) -> Option<Source> {
     (it.addr != [0; 16]).then(|| Source {
         address: address(it.addr),
         admitted: it.admitted,
@@ -370,7 +370,7 @@ fn one<T: Plain>(map: &MapHandle, flags: MapFlags) -> Result<T, Error> {
 }
 
 /// What was promised until an epoch that has ended, and that no packet has come behind.
-fn ended_bytes(reserved: &types::bw_burst_reserved, epoch: u64) -> u32 {
+fn ended_bytes(reserved: &types::burst_reserved, epoch: u64) -> u32 {
     let epochs = reserved.until.len() as u64;
     let ended = reserved.epoch..epoch.min(reserved.epoch + epochs);
     ended.map(|e| reserved.until[(e % epochs) as usize]).sum()

@@ -11,7 +11,7 @@
 #include "burst.h"
 #include "burst_intf.h"
 
-#define BW_UNPACED 10 /* segments of a connection that are sent before its pacing: tcp_update_skb_after_send() */
+#define BURST_UNPACED 10 /* segments of a connection that are sent before its pacing: tcp_update_skb_after_send() */
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -33,17 +33,17 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct bw_mark_fates);
+	__type(value, struct burst_mark_fates);
 } fates SEC(".maps");
 
-BW_INLINE struct bw_mark_fates *bw_fates(void)
+BW_INLINE struct burst_mark_fates *burst_fates(void)
 {
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&fates, &zero);
 }
 
-BW_INLINE int bw_has_port(__u32 port)
+BW_INLINE int burst_has_port(__u32 port)
 {
 	__u32 word = port / 64;
 
@@ -55,7 +55,7 @@ BW_INLINE int bw_has_port(__u32 port)
  * Segments that are left of what TCP sends at once, this buffer's `own` included. TCP counts the buffer
  * as sent only when it is through here (tcp_event_new_data_sent()).
  */
-BW_INLINE __u32 bw_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
+BW_INLINE __u32 burst_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
 {
 	const struct sock *sk = (const struct sock *)tp;
 	__u32 flight = tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
@@ -65,7 +65,7 @@ BW_INLINE __u32 bw_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
 	if (seq != tp->snd_nxt) /* sent once more */
 		return own;
 	/* what a pacer spreads is no burst */
-	if (sk->sk_pacing_status != SK_PACING_NONE && tp->data_segs_out > BW_UNPACED)
+	if (sk->sk_pacing_status != SK_PACING_NONE && tp->data_segs_out > BURST_UNPACED)
 		return own;
 	if (window <= (__s32)own || peer <= 0)
 		return own;
@@ -80,7 +80,7 @@ BW_INLINE __u32 bw_left(const struct tcp_sock *tp, __u32 seq, __u32 own)
  * The segments that the mark tells of; 0: there is no burst. The end of a burst is told of however short
  * it is: it is what a loss delays most.
  */
-BW_INLINE __u32 bw_told(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_mark_fates *count)
+BW_INLINE __u32 burst_announced(struct tcp_sock *tp, __u32 seq, __u32 left, struct burst_mark_fates *count)
 {
 	int begins = left >= least;
 	__u32 *end = bpf_sk_storage_get(&bursts, tp, &seq,
@@ -104,10 +104,10 @@ BW_INLINE __u32 bw_told(struct tcp_sock *tp, __u32 seq, __u32 left, struct bw_ma
 }
 
 SEC("?tc")
-int bw_mark(struct __sk_buff *skb)
+int burst_mark(struct __sk_buff *skb)
 {
 	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end, *ip;
-	struct bw_mark_fates *count = bw_fates();
+	struct burst_mark_fates *count = burst_fates();
 	__u32 own = skb->gso_segs, left, tos, marked;
 	struct bpf_sock *sk = skb->sk;
 	struct bw_packet pkt;
@@ -125,7 +125,7 @@ int bw_mark(struct __sk_buff *skb)
 		count->unreadable++;
 		return TCX_NEXT;
 	}
-	if (some_ports && !bw_has_port(pkt.tuple.sport) && !bw_has_port(pkt.tuple.dport)) {
+	if (some_ports && !burst_has_port(pkt.tuple.sport) && !burst_has_port(pkt.tuple.dport)) {
 		count->other_port++;
 		return TCX_NEXT;
 	}
@@ -133,25 +133,25 @@ int bw_mark(struct __sk_buff *skb)
 		count->no_data++;
 		return TCX_NEXT;
 	}
-	left = bw_left(tp, pkt.seq, own ? own : 1);
-	left = bw_told(tp, pkt.seq, left, count);
+	left = burst_left(tp, pkt.seq, own ? own : 1);
+	left = burst_announced(tp, pkt.seq, left, count);
 	if (!left) {
 		count->too_short++;
 		return TCX_NEXT;
 	}
 	ip = data + (pkt.link & 0xff);
-	if (ip + BW_HEAD > end) {
+	if (ip + BURST_HEAD > end) {
 		count->unreadable++;
 		return TCX_NEXT;
 	}
 	v6 = ip[0] >> 4 == 6;
 	tos = bw_tos(ip, v6);
-	marked = bw_burst_mark(tos, left, low);
-	if (bw_burst_segments(tos, low))
+	marked = burst_set_mark(tos, left, low);
+	if (burst_segments(tos, low))
 		count->taken++;
 	else if (marked == tos)
 		count->dscp_used++;
-	else if (bw_store_tos(skb, ip, pkt.link, v6, marked))
+	else if (burst_store_tos(skb, ip, pkt.link, v6, marked))
 		count->unreadable++;
 	else
 		count->marked[marked >> 4 & 0xf]++;
@@ -160,10 +160,10 @@ int bw_mark(struct __sk_buff *skb)
 
 /* The byte is looked at in every packet, whatever it carries. */
 SEC("?tc")
-int bw_border(struct __sk_buff *skb)
+int burst_border(struct __sk_buff *skb)
 {
 	const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct bw_mark_fates *count = bw_fates();
+	struct burst_mark_fates *count = burst_fates();
 	__u32 link, tos;
 	const __u8 *ip;
 	int v6;
@@ -172,13 +172,13 @@ int bw_border(struct __sk_buff *skb)
 		return TCX_NEXT;
 	link = bw_link(data, end);
 	ip = data + link;
-	if (!link || ip + BW_HEAD > end)
+	if (!link || ip + BURST_HEAD > end)
 		return TCX_NEXT;
 	v6 = ip[0] >> 4 == 6;
 	tos = bw_tos(ip, v6);
-	if (!bw_burst_segments(tos, low))
+	if (!burst_segments(tos, low))
 		return TCX_NEXT;
-	if (bw_store_tos(skb, ip, link, v6, bw_burst_unmark(tos, low)))
+	if (burst_store_tos(skb, ip, link, v6, burst_clear_mark(tos, low)))
 		count->unreadable++;
 	else
 		count->cleared++;

@@ -75,8 +75,8 @@ impl Marker {
         features::require(&Machine::look(), Subcommand::Burst)?;
         let border = matches!(marking, Marking::Border);
         let skel = load::<MarkSkelBuilder>(|open| {
-            open.progs.bw_mark.set_autoload(!border);
-            open.progs.bw_border.set_autoload(border);
+            open.progs.burst_mark.set_autoload(!border);
+            open.progs.burst_border.set_autoload(border);
             let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
             ro.low = points.low();
             if let Marking::Mark { ports, least } = marking {
@@ -98,8 +98,8 @@ impl Marker {
     /// The program, for tests.
     pub fn program(&self) -> BorrowedFd<'_> {
         match self.border {
-            true => self.skel.progs.bw_border.as_fd(),
-            false => self.skel.progs.bw_mark.as_fd(),
+            true => self.skel.progs.burst_border.as_fd(),
+            false => self.skel.progs.burst_mark.as_fd(),
         }
     }
 
@@ -113,7 +113,7 @@ impl Marker {
     pub fn fates(&self) -> Result<MarkFates, Error> {
         let mut sum = MarkFates::default();
         let fates = &self.skel.maps.fates;
-        for cpu in percpu::<types::bw_mark_fates>(fates, 0, "reading the counters")? {
+        for cpu in percpu::<types::burst_mark_fates>(fates, 0, "reading the counters")? {
             for (sum, cpu) in sum.marked.iter_mut().zip(cpu.marked) {
                 *sum += cpu;
             }

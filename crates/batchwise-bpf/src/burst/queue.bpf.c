@@ -11,14 +11,14 @@
 #include <linux/version.h>
 
 #include "../lib/tos.h"
-#include "ask.h"
+#include "admission.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define NET_XMIT_SUCCESS 0
 #define NET_XMIT_DROP 1
 #define EBUSY 16
-#define BW_BEHIND 50000 /* ns: what a late timer may make up for */
+#define BURST_BEHIND 50000 /* ns: what a late timer may make up for */
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0) /* of the headers */
 struct bpf_list_head {
@@ -33,7 +33,7 @@ struct bpf_iter_num {
 #endif
 
 /* As the verifier knows them. */
-#define bw_contains(type, member) __attribute__((btf_decl_tag("contains:" #type ":" #member)))
+#define burst_contains(type, member) __attribute__((btf_decl_tag("contains:" #type ":" #member)))
 extern void *bpf_obj_new_impl(__u64 type, void *meta) __ksym;
 extern void bpf_obj_drop_impl(void *object, void *meta) __ksym;
 extern int bpf_list_push_back_impl(struct bpf_list_head *list, struct bpf_list_node *node, void *meta,
@@ -49,14 +49,14 @@ extern void bpf_qdisc_bstats_update(struct Qdisc *sch, const struct sk_buff *skb
 /* Set before loading: packets leave at the rate of the rules, not as fast as the device takes them. */
 const volatile bool paced;
 
-struct bw_waiting {
+struct burst_waiting {
 	struct sk_buff __kptr *skb;
 	struct bpf_list_node node;
 };
 
-struct bw_line {
+struct burst_line {
 	struct bpf_spin_lock lock;
-	struct bpf_list_head packets bw_contains(bw_waiting, node);
+	struct bpf_list_head packets burst_contains(burst_waiting, node);
 };
 
 /* A map: the kernel takes no lists in global variables that user space may map. */
@@ -64,7 +64,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct bw_line);
+	__type(value, struct burst_line);
 } line SEC(".maps");
 
 /* Under the queue's lock. */
@@ -73,19 +73,19 @@ __u64 free_at;		  /* when the next packet may leave, ns */
 __u32 waiting;		  /* bytes, as the limit counts them */
 __u8 headers[64] = { 0 }; /* of the packet that enters */
 
-BW_INLINE struct bw_line *bw_line(void)
+BW_INLINE struct burst_line *burst_line(void)
 {
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&line, &zero);
 }
 
-BW_INLINE __u32 bw_bytes(const struct sk_buff *skb)
+BW_INLINE __u32 burst_bytes(const struct sk_buff *skb)
 {
 	return ((const struct qdisc_skb_cb *)skb->cb)->pkt_len;
 }
 
-BW_INLINE __u32 bw_buffered(const struct sk_buff *skb)
+BW_INLINE __u32 burst_buffered(const struct sk_buff *skb)
 {
 	const struct skb_shared_info *shared = (const void *)(skb->head + skb->end);
 	__u32 segments = BPF_CORE_READ(shared, gso_segs);
@@ -94,13 +94,13 @@ BW_INLINE __u32 bw_buffered(const struct sk_buff *skb)
 }
 
 /* What the limit counts a packet as. */
-BW_INLINE __u32 bw_size(const struct sk_buff *skb)
+BW_INLINE __u32 burst_size(const struct sk_buff *skb)
 {
-	return packet_bytes ? bw_buffered(skb) * packet_bytes : bw_bytes(skb);
+	return packet_bytes ? burst_buffered(skb) * packet_bytes : burst_bytes(skb);
 }
 
 /* The mark, the source and the flow, by the kernel's hash of it. */
-BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
+BW_INLINE void burst_read_mark(struct sk_buff *skb, struct burst_arrival *arrival)
 {
 	__u32 len = skb->len, link, segments;
 	const __u8 *ip, *end;
@@ -118,31 +118,31 @@ BW_INLINE void bw_read_mark(struct sk_buff *skb, struct bw_asked *asked)
 	if (!link || ip + 20 > end)
 		return;
 	v6 = ip[0] >> 4 == 6;
-	segments = bw_burst_segments(bw_tos(ip, v6), low);
+	segments = burst_segments(bw_tos(ip, v6), low);
 	if (!segments || (v6 && ip + 40 > end))
 		return;
 	if (v6)
-		bw_copy_ipv6(asked->source, ip + 8);
+		bw_copy_ipv6(arrival->source, ip + 8);
 	else
-		bw_map_ipv4(asked->source, ip + 12);
-	asked->tag = bw_finish(bw_mix(bw_source_hash(asked), bpf_skb_get_hash(skb))) | 1;
-	asked->segments = segments;
+		bw_map_ipv4(arrival->source, ip + 12);
+	arrival->tag = flow_finish(flow_mix(burst_source_hash(arrival), bpf_skb_get_hash(skb))) | 1;
+	arrival->segments = segments;
 }
 
-SEC("struct_ops/bw_enqueue")
-int BPF_PROG(bw_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
+SEC("struct_ops/burst_enqueue")
+int BPF_PROG(burst_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free)
 {
-	struct bw_asked asked = { .bytes = bw_size(skb), .queued = waiting };
-	struct bw_line *l = bw_line();
-	__u32 bytes = bw_bytes(skb);
-	struct bw_waiting *place;
+	struct burst_arrival arrival = { .bytes = burst_size(skb), .queued = waiting };
+	struct burst_line *l = burst_line();
+	__u32 bytes = burst_bytes(skb);
+	struct burst_waiting *place;
 
-	bw_read_mark(skb, &asked);
-	asked.segment = asked.segments ? asked.bytes / bw_buffered(skb) : asked.bytes;
-	bw_found(waiting);
-	if (!l || bw_ask(&asked) > BW_BURST_LAST)
+	burst_read_mark(skb, &arrival);
+	arrival.segment = arrival.segments ? arrival.bytes / burst_buffered(skb) : arrival.bytes;
+	burst_note_length(waiting);
+	if (!l || burst_admit_packet(&arrival) > BURST_LAST)
 		goto drop;
-	place = bpf_obj_new_impl(bpf_core_type_id_local(struct bw_waiting), NULL);
+	place = bpf_obj_new_impl(bpf_core_type_id_local(struct burst_waiting), NULL);
 	if (!place) {
 		aside.starved++;
 		goto drop;
@@ -153,7 +153,7 @@ int BPF_PROG(bw_enqueue, struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_b
 	bpf_spin_lock(&l->lock);
 	bpf_list_push_back_impl(&l->packets, &place->node, NULL, 0);
 	bpf_spin_unlock(&l->lock);
-	waiting += asked.bytes;
+	waiting += arrival.bytes;
 	sch->q.qlen++;
 	sch->qstats.backlog += bytes;
 	return NET_XMIT_SUCCESS;
@@ -164,9 +164,9 @@ drop:
 }
 
 /* The first packet, which is the caller's then. */
-BW_INLINE struct sk_buff *bw_first(struct bw_line *l)
+BW_INLINE struct sk_buff *burst_first(struct burst_line *l)
 {
-	struct bw_waiting *place;
+	struct burst_waiting *place;
 	struct bpf_list_node *node;
 	struct sk_buff *skb;
 
@@ -175,17 +175,17 @@ BW_INLINE struct sk_buff *bw_first(struct bw_line *l)
 	bpf_spin_unlock(&l->lock);
 	if (!node)
 		return NULL;
-	place = container_of(node, struct bw_waiting, node);
+	place = container_of(node, struct burst_waiting, node);
 	skb = bpf_kptr_xchg(&place->skb, NULL);
 	bpf_obj_drop_impl(place, NULL);
 	return skb;
 }
 
-SEC("struct_ops/bw_dequeue")
-struct sk_buff *BPF_PROG(bw_dequeue, struct Qdisc *sch)
+SEC("struct_ops/burst_dequeue")
+struct sk_buff *BPF_PROG(burst_dequeue, struct Qdisc *sch)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct bw_line *l = bw_line();
+	struct burst_line *l = burst_line();
 	struct sk_buff *skb;
 
 	if (!sch->q.qlen || !l)
@@ -194,23 +194,23 @@ struct sk_buff *BPF_PROG(bw_dequeue, struct Qdisc *sch)
 		bpf_qdisc_watchdog_schedule(sch, free_at, 0);
 		return NULL;
 	}
-	skb = bw_first(l);
+	skb = burst_first(l);
 	if (!skb)
 		return NULL;
 	if (paced) {
-		if (free_at + BW_BEHIND < now)
+		if (free_at + BURST_BEHIND < now)
 			free_at = now;
-		free_at += bw_burst_time(rules.send_time, bw_bytes(skb));
+		free_at += burst_time(rules.send_time, burst_bytes(skb));
 	}
-	waiting -= bw_size(skb);
+	waiting -= burst_size(skb);
 	sch->q.qlen--;
-	sch->qstats.backlog -= bw_bytes(skb);
+	sch->qstats.backlog -= burst_bytes(skb);
 	bpf_qdisc_bstats_update(sch, skb);
 	return skb;
 }
 
-SEC("struct_ops/bw_init")
-int BPF_PROG(bw_init, struct Qdisc *sch, struct nlattr *options, struct netlink_ext_ack *extack)
+SEC("struct_ops/burst_init")
+int BPF_PROG(burst_init, struct Qdisc *sch, struct nlattr *options, struct netlink_ext_ack *extack)
 {
 	if (interface)
 		return -EBUSY;
@@ -218,17 +218,17 @@ int BPF_PROG(bw_init, struct Qdisc *sch, struct nlattr *options, struct netlink_
 	return 0;
 }
 
-SEC("struct_ops/bw_reset")
-void BPF_PROG(bw_reset, struct Qdisc *sch)
+SEC("struct_ops/burst_reset")
+void BPF_PROG(burst_reset, struct Qdisc *sch)
 {
-	struct bw_line *l = bw_line();
+	struct burst_line *l = burst_line();
 	struct sk_buff *skb;
 	int i;
 
 	if (!l || interface != (__u64)sch)
 		return;
 	bpf_for(i, 0, sch->q.qlen) {
-		skb = bw_first(l);
+		skb = burst_first(l);
 		if (!skb)
 			break;
 		bpf_kfree_skb(skb);
@@ -238,8 +238,8 @@ void BPF_PROG(bw_reset, struct Qdisc *sch)
 	sch->qstats.backlog = 0;
 }
 
-SEC("struct_ops/bw_destroy")
-void BPF_PROG(bw_destroy, struct Qdisc *sch)
+SEC("struct_ops/burst_destroy")
+void BPF_PROG(burst_destroy, struct Qdisc *sch)
 {
 	if (interface == (__u64)sch)
 		interface = 0;
@@ -247,10 +247,10 @@ void BPF_PROG(bw_destroy, struct Qdisc *sch)
 
 SEC(".struct_ops.link")
 struct Qdisc_ops own_queue = {
-	.enqueue = (void *)bw_enqueue,
-	.dequeue = (void *)bw_dequeue,
-	.init = (void *)bw_init,
-	.reset = (void *)bw_reset,
-	.destroy = (void *)bw_destroy,
+	.enqueue = (void *)burst_enqueue,
+	.dequeue = (void *)burst_dequeue,
+	.init = (void *)burst_init,
+	.reset = (void *)burst_reset,
+	.destroy = (void *)burst_destroy,
 	.id = "bwb", /* the loader's to write */
 };

@@ -12,8 +12,8 @@
 #include "tunnel.h"
 #include "../lib/frame.h"
 
-#define BW_ECN 0x3
-#define BW_ECN_CE 0x3
+#define DECAP_ECN 0x3
+#define DECAP_ECN_CE 0x3
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -23,7 +23,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 1); /* set by the loader */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct bw_decap_prefix);
+	__type(key, struct decap_prefix);
 	__type(value, __u8);
 } from SEC(".maps");
 
@@ -40,11 +40,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct bw_decap_fates);
+	__type(value, struct decap_fates);
 } fates SEC(".maps");
 
 /* Moves the Ethernet header over the outer one: 0, or the frame is as it was. */
-BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
+BW_INLINE int decap_strip(struct xdp_md *ctx, const struct decap_outer *o)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	const __u8 *outer = data + BW_ETH_HEADER;
@@ -54,7 +54,7 @@ BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
 
 	if (outer + 2 > end)
 		return -1;
-	congested = (bw_tos(outer, o->head != BW_IPV4_HEADER) & BW_ECN) == BW_ECN_CE;
+	congested = (bw_tos(outer, o->head != BW_IPV4_HEADER) & DECAP_ECN) == DECAP_ECN_CE;
 	mac[0] = *(const bw_wire32 *)data;
 	mac[1] = *(const bw_wire32 *)(data + 4);
 	mac[2] = *(const bw_wire32 *)(data + 8);
@@ -70,49 +70,49 @@ BW_INLINE int bw_strip(struct xdp_md *ctx, const struct bw_outer *o)
 	bw_put_type(to, v6 ? BW_TYPE_IPV6 : BW_TYPE_IPV4);
 	to += BW_ETH_HEADER;
 	tos = bw_tos(to, v6);
-	if (congested && tos & BW_ECN) /* what was inside goes on with it (RFC 6040 4.2) */
-		bw_set_tos(to, v6, tos | BW_ECN_CE);
+	if (congested && tos & DECAP_ECN) /* what was inside goes on with it (RFC 6040 4.2) */
+		bw_set_tos(to, v6, tos | DECAP_ECN_CE);
 	return 0;
 }
 
 SEC("xdp")
-int bw_decap(struct xdp_md *ctx)
+int decap_xdp(struct xdp_md *ctx)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	const __u8 *p = data + BW_ETH_HEADER;
 	__u32 zero = 0, type;
-	struct bw_decap_fates *count = bpf_map_lookup_elem(&fates, &zero);
-	struct bw_outer o = {};
+	struct decap_fates *count = bpf_map_lookup_elem(&fates, &zero);
+	struct decap_outer o = {};
 	__u8 inner[16] __attribute__((aligned(8))) = {};
-	int seen = BW_NO_TUNNEL;
+	int seen = DECAP_NO_TUNNEL;
 
 	if (!count)
 		return XDP_PASS;
 	if (p <= end) {
 		type = bw_be16(p - 2);
 		if (type == BW_TYPE_IPV4)
-			seen = bw_read_outer4(p, end, &o);
+			seen = decap_read_outer4(p, end, &o);
 		else if (type == BW_TYPE_IPV6)
-			seen = bw_read_outer6(p, end, &o);
+			seen = decap_read_outer6(p, end, &o);
 	}
 	o.src.bits = 32 + 128;
-	if (seen == BW_NO_TUNNEL)
+	if (seen == DECAP_NO_TUNNEL)
 		count->no_tunnel++;
 	else if (!bpf_map_lookup_elem(&local, o.dst))
 		count->elsewhere++;
 	else if (!any_source && !bpf_map_lookup_elem(&from, &o.src))
 		count->foreign_source++;
-	else if (seen == BW_FRAGMENT)
+	else if (seen == DECAP_FRAGMENT)
 		count->fragment++;
-	else if (seen == BW_OPTIONS)
+	else if (seen == DECAP_OPTIONS)
 		count->options++;
-	else if (seen == BW_MALFORMED ||
+	else if (seen == DECAP_MALFORMED ||
 		 BW_ETH_HEADER + o.head + o.rest > bw_frame_length(ctx) ||
-		 !bw_read_inner(o.head == 20 ? p + 20 : p + 40, end, &o, inner))
+		 !decap_read_inner(o.head == 20 ? p + 20 : p + 40, end, &o, inner))
 		count->malformed++;
 	else if (!bpf_map_lookup_elem(&local, inner))
 		count->foreign_inner++;
-	else if (bw_strip(ctx, &o))
+	else if (decap_strip(ctx, &o))
 		count->malformed++;
 	else
 		count->decapsulated++;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* What the decapsulator shares with its loader: the only definition of both. */
-#ifndef BW_DECAP_INTF_H
-#define BW_DECAP_INTF_H
+#ifndef DECAP_INTF_H
+#define DECAP_INTF_H
 
 #include <linux/types.h>
 
 /* Key of the trie of allowed outer sources. */
-struct bw_decap_prefix {
+struct decap_prefix {
 	__u32 bits; /* of what follows that count: 32, and those of addr; IPv4: 96 more than its own */
 	__u32 version; /* 4, 6: a prefix of IPv6 that covers IPv4-mapped addresses is not for IPv4 */
 	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
 };
 
 /* Packets by their one fate. All but the first go their way unchanged. */
-struct bw_decap_fates {
+struct decap_fates {
 	__u64 decapsulated;
 	__u64 no_tunnel;      /* not IP in IP */
 	__u64 elsewhere;      /* a tunnel whose end is no address of this host */

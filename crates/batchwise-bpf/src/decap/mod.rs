@@ -101,7 +101,7 @@ impl Decap {
         let frags = machine.takes_frags();
         let skel = load::<DecapSkelBuilder>(|open| {
             let flags = if frags { XDP_FRAGS } else { 0 };
-            open.progs.bw_decap.set_flags(flags);
+            open.progs.decap_xdp.set_flags(flags);
             let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
             ro.frags = frags;
             ro.any_source = config.from.is_empty();
@@ -128,7 +128,7 @@ impl Decap {
 
     /// The program, for tests and for programs that call it.
     pub fn program(&self) -> BorrowedFd<'_> {
-        self.skel.progs.bw_decap.as_fd()
+        self.skel.progs.decap_xdp.as_fd()
     }
 
     /// Whether it is still where it was attached: interfaces go.
@@ -165,7 +165,7 @@ impl Decap {
     pub fn counters(&self) -> Result<Fates, Error> {
         let mut sum = Fates::default();
         let fates = &self.skel.maps.fates;
-        for cpu in percpu::<types::bw_decap_fates>(fates, 0, "reading the counters")? {
+        for cpu in percpu::<types::decap_fates>(fates, 0, "reading the counters")? {
             sum.decapsulated += cpu.decapsulated;
             sum.no_tunnel += cpu.no_tunnel;
             sum.elsewhere += cpu.elsewhere;
@@ -180,9 +180,9 @@ impl Decap {
 }
 
 /// The key of the sources with this prefix.
-fn prefix(address: IpAddr, bits: u8) -> types::bw_decap_prefix {
+fn prefix(address: IpAddr, bits: u8) -> types::decap_prefix {
     let (version, before) = if address.is_ipv4() { (4, 96) } else { (6, 0) };
-    types::bw_decap_prefix {
+    types::decap_prefix {
         bits: 32 + before + u32::from(bits),
         version,
         addr: octets(address),

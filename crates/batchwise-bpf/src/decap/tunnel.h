@@ -3,37 +3,37 @@
  * What the decapsulator reads: the outer header of IP in IP (RFC 2003, RFC 2473), and whose the packet
  * inside is. Helper-free.
  */
-#ifndef BW_TUNNEL_H
-#define BW_TUNNEL_H
+#ifndef DECAP_TUNNEL_H
+#define DECAP_TUNNEL_H
 
 #include "decap_intf.h"
 #include "../lib/encap.h"
 
-enum bw_outer_kind {
-	BW_TUNNEL,
-	BW_NO_TUNNEL,
-	BW_FRAGMENT,
-	BW_OPTIONS,
-	BW_MALFORMED,
+enum decap_outer_kind {
+	DECAP_TUNNEL,
+	DECAP_NO_TUNNEL,
+	DECAP_FRAGMENT,
+	DECAP_OPTIONS,
+	DECAP_MALFORMED,
 };
 
-struct bw_outer {
-	struct bw_decap_prefix src;
+struct decap_outer {
+	struct decap_prefix src;
 	__u8 dst[16];
 	__u32 head; /* bytes */
 	__u32 rest; /* bytes after it, as it says */
 	__u32 proto;
 } __attribute__((aligned(8)));
 
-BW_INLINE int bw_is_tunnel(__u32 proto)
+BW_INLINE int decap_is_tunnel(__u32 proto)
 {
 	return proto == BW_PROTO_IPV4 || proto == BW_PROTO_IPV6;
 }
 
-BW_INLINE int bw_read_outer4(const __u8 *p, const __u8 *end, struct bw_outer *o)
+BW_INLINE int decap_read_outer4(const __u8 *p, const __u8 *end, struct decap_outer *o)
 {
-	if (p + 20 > end || !bw_is_tunnel(p[9]))
-		return BW_NO_TUNNEL;
+	if (p + 20 > end || !decap_is_tunnel(p[9]))
+		return DECAP_NO_TUNNEL;
 	o->head = 20;
 	o->rest = bw_be16(p + 2) - 20;
 	o->proto = p[9];
@@ -41,32 +41,32 @@ BW_INLINE int bw_read_outer4(const __u8 *p, const __u8 *end, struct bw_outer *o)
 	bw_map_ipv4(o->src.addr, p + 12);
 	bw_map_ipv4(o->dst, p + 16);
 	if (p[0] >> 4 != 4 || (p[0] & 0xf) < 5 || bw_be16(p + 2) < 20)
-		return BW_MALFORMED;
+		return DECAP_MALFORMED;
 	if ((p[0] & 0xf) != 5)
-		return BW_OPTIONS;
+		return DECAP_OPTIONS;
 	if (bw_be16(p + 6) & 0x3fff) /* more to come, or not the first */
-		return BW_FRAGMENT;
+		return DECAP_FRAGMENT;
 	/* what is inside would else be taken in with an address that was damaged on the way */
-	return bw_checksum(bw_sum(p, BW_IPV4_HEADER)) ? BW_MALFORMED : BW_TUNNEL;
+	return bw_checksum(bw_sum(p, BW_IPV4_HEADER)) ? DECAP_MALFORMED : DECAP_TUNNEL;
 }
 
-BW_INLINE int bw_read_outer6(const __u8 *p, const __u8 *end, struct bw_outer *o)
+BW_INLINE int decap_read_outer6(const __u8 *p, const __u8 *end, struct decap_outer *o)
 {
 	__u32 next;
-	int seen = BW_TUNNEL;
+	int seen = DECAP_TUNNEL;
 
 	if (p + 40 > end)
-		return BW_NO_TUNNEL;
+		return DECAP_NO_TUNNEL;
 	next = p[6];
 	/* one header between them is looked behind: Linux's own tunnels put a limit of nesting there */
 	if (next == BW_EXT_DEST || next == BW_EXT_FRAGMENT) {
 		if (p + 48 > end)
-			return BW_NO_TUNNEL;
-		seen = next == BW_EXT_DEST ? BW_OPTIONS : BW_FRAGMENT;
+			return DECAP_NO_TUNNEL;
+		seen = next == BW_EXT_DEST ? DECAP_OPTIONS : DECAP_FRAGMENT;
 		next = p[40];
 	}
-	if (!bw_is_tunnel(next))
-		return BW_NO_TUNNEL;
+	if (!decap_is_tunnel(next))
+		return DECAP_NO_TUNNEL;
 	o->head = 40;
 	o->rest = bw_be16(p + 4);
 	o->proto = next;
@@ -74,12 +74,12 @@ BW_INLINE int bw_read_outer6(const __u8 *p, const __u8 *end, struct bw_outer *o)
 	bw_copy_ipv6(o->src.addr, p + 8);
 	bw_copy_ipv6(o->dst, p + 24);
 	if (p[0] >> 4 != 6 || bw_is_ipv4(o->src.addr) || bw_is_ipv4(o->dst))
-		return BW_MALFORMED; /* no packet may have them: they would be taken for IPv4's */
+		return DECAP_MALFORMED; /* no packet may have them: they would be taken for IPv4's */
 	return seen;
 }
 
 /* Whose the packet inside is; 0: it is none. */
-BW_INLINE int bw_read_inner(const __u8 *q, const __u8 *end, const struct bw_outer *o, __u8 *dst)
+BW_INLINE int decap_read_inner(const __u8 *q, const __u8 *end, const struct decap_outer *o, __u8 *dst)
 {
 	__u32 head;
 

@@ -11,7 +11,7 @@ use libbpf_rs::{MapMut, ProgramInput, ProgramMut, RingBuffer};
 
 use super::record::Collector;
 use crate::Error;
-use crate::flows_skel::{types, types::bw_gaps_algorithm};
+use crate::flows_skel::{types, types::flow_gaps_algorithm};
 use crate::object::ring;
 use crate::plain::{bytes, read};
 
@@ -27,7 +27,7 @@ const EVENT_BYTES: [u32; 2] = [1 << 20, 1 << 24];
 /// Buckets for so many flows.
 pub(crate) fn buckets(flows: u32) -> u32 {
     let bytes = (flows as usize * BYTES_PER_FLOW).saturating_sub(TABLE_OVERHEAD);
-    let buckets = bytes / size_of::<types::bw_bucket>();
+    let buckets = bytes / size_of::<types::flow_bucket>();
     buckets.clamp(2, u32::MAX as usize) as u32
 }
 
@@ -39,12 +39,12 @@ pub(crate) fn event_bytes(flows: u32) -> u32 {
         .next_power_of_two()
 }
 
-/// `algorithm` and `fixed_ns` of `struct bw_gaps_params`.
+/// `algorithm` and `fixed_ns` of `struct flow_gaps_params`.
 pub(crate) fn algorithm(params: &Params) -> (u32, u64) {
     let (algorithm, fixed_ns) = match params.algorithm {
-        Algorithm::Auto => (bw_gaps_algorithm::BW_GAPS_AUTO, 0),
-        Algorithm::Modes => (bw_gaps_algorithm::BW_GAPS_MODES, 0),
-        Algorithm::Fixed(delta) => (bw_gaps_algorithm::BW_GAPS_FIXED, delta),
+        Algorithm::Auto => (flow_gaps_algorithm::FLOW_GAPS_AUTO, 0),
+        Algorithm::Modes => (flow_gaps_algorithm::FLOW_GAPS_MODES, 0),
+        Algorithm::Fixed(delta) => (flow_gaps_algorithm::FLOW_GAPS_FIXED, delta),
     };
     (algorithm.0, fixed_ns)
 }
@@ -66,7 +66,7 @@ pub(crate) struct Events {
 impl Events {
     /// Of a table of so many buckets.
     pub(crate) fn open(map: &MapMut<'_>, buckets: u32) -> Result<Self, Error> {
-        let slots = buckets as usize * types::bw_bucket::default().tag.len();
+        let slots = buckets as usize * types::flow_bucket::default().tag.len();
         let collector = Arc::new(Mutex::new(Collector::new(slots)));
         let ring = ring(map, &collector, Collector::event)?;
         Ok(Self {
@@ -86,7 +86,7 @@ impl Events {
         Ok(collector.unwrap_or_else(PoisonError::into_inner).take())
     }
 
-    /// Closes the epochs of idle flows, or `all`, and gives what closed. `sweep` is `bw_sweep`.
+    /// Closes the epochs of idle flows, or `all`, and gives what closed. `sweep` is `flow_sweep`.
     pub(crate) fn sweep(&mut self, sweep: &ProgramMut<'_>, all: bool) -> Result<Vec<Epoch>, Error> {
         let mut closed = Vec::new();
         let (mut bucket, mut live) = (0, 0);
@@ -107,13 +107,13 @@ impl Events {
 
     /// Slots in the table.
     pub(crate) fn capacity(&self) -> u64 {
-        u64::from(self.buckets) * types::bw_bucket::default().tag.len() as u64
+        u64::from(self.buckets) * types::flow_bucket::default().tag.len() as u64
     }
 }
 
 /// Looks at the buckets from this one on, up to a number that the program sets.
-fn sweep_from(sweep: &ProgramMut<'_>, bucket: u32, all: bool) -> Result<types::bw_sweep, Error> {
-    let asked = types::bw_sweep {
+fn sweep_from(sweep: &ProgramMut<'_>, bucket: u32, all: bool) -> Result<types::flow_sweep, Error> {
+    let asked = types::flow_sweep {
         bucket,
         live: 0,
         all: all.into(),

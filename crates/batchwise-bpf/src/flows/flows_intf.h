@@ -4,72 +4,72 @@
  * that lib/gaps.h keeps of one: the only definition of each struct. Rust types are generated from it at
  * build time. Layouts have no implicit padding. See flows.h and docs/research/passive.md.
  */
-#ifndef BW_FLOWS_INTF_H
-#define BW_FLOWS_INTF_H
+#ifndef FLOWS_INTF_H
+#define FLOWS_INTF_H
 
 #include "../lib/gaps.h"
 #include "../lib/packet.h"
 
-/* bw_gaps.flags, too: the table's own */
-#define BW_SLOT_OPEN 0x40 /* the epoch has something to say */
-#define BW_SLOT_BORN 0x80 /* the loader knows who the flow is */
+/* flow_gaps.flags, too: the table's own */
+#define FLOW_SLOT_OPEN 0x40 /* the epoch has something to say */
+#define FLOW_SLOT_BORN 0x80 /* the loader knows who the flow is */
 
 /* A slot in the flow table. */
-struct bw_slot {
-	struct bw_gaps gaps;
-	struct bw_stream stream; /* TCP */
+struct flow_slot {
+	struct flow_gaps gaps;
+	struct flow_stream stream; /* TCP */
 	__u32 rest; /* upper half of the flow's tag; 0: a CPU is at work on it, or it is nobody's */
 };
 
-#define BW_WAYS 16
+#define FLOW_WAYS 16
 
 /*
  * A flow has its slot in one of two buckets. The halves of their flows' tags that are searched
  * fill one cache line. With two choices of 16 slots each, 65,536 flows at 154 B each find room;
  * with two of 8, some 50 do not.
  */
-struct bw_bucket {
-	__u32 tag[BW_WAYS]; /* lower half of the flow's tag; 0: nobody's */
-	struct bw_slot slot[BW_WAYS];
+struct flow_bucket {
+	__u32 tag[FLOW_WAYS]; /* lower half of the flow's tag; 0: nobody's */
+	struct flow_slot slot[FLOW_WAYS];
 };
 
 /* What became of a packet: it has exactly one fate. */
-enum bw_fate {
-	BW_FATE_MEASURED,
-	BW_FATE_ACK,
-	BW_FATE_FRAGMENT,
-	BW_FATE_OTHER,
-	BW_FATE_MALFORMED,
-	BW_FATE_CONTENDED,
-	BW_FATES
+enum flow_fate {
+	FLOW_FATE_MEASURED,
+	FLOW_FATE_ACK,
+	FLOW_FATE_FRAGMENT,
+	FLOW_FATE_OTHER,
+	FLOW_FATE_MALFORMED,
+	FLOW_FATE_CONTENDED,
+	FLOW_FATES
 };
 
-struct bw_counters {
-	__u64 fate[BW_FATES];
+struct flow_counters {
+	__u64 fate[FLOW_FATES];
 	__u64 born;
 	__u64 evicted;
 	__u64 lost_events;
 };
 
 /* Events, told apart by their size. A flow's first gap: */
-struct bw_born {
+struct flow_born {
 	__u64 tag;
 	struct bw_tuple tuple;
 };
 
 /* An epoch that closed. */
-struct bw_epoch {
+struct flow_epoch {
 	__u64 tag;
-	struct bw_tuple tuple; /* proto 0: no packet in hand, see struct bw_born */
+	struct bw_tuple tuple; /* proto 0: no packet in hand, see struct flow_born */
 	__u64 end;	       /* ns, CLOCK_MONOTONIC */
-	struct bw_gaps gaps;
-	struct bw_estimate est;
+	struct flow_gaps gaps;
+	struct flow_estimate est;
 	__u32 gone; /* its flow has left the table */
 	__u32 reserved;
 };
 
 /* Where the sweep is to begin, and what it found. */
-struct bw_sweep {
+struct flow_sweep {
 	__u32 bucket; /* the first; then where to go on */
 	__u32 live; /* flows, without those that it forgot */
 	__u32 all;  /* also epochs of flows that are not idle */

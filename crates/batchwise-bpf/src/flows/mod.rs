@@ -11,12 +11,12 @@ pub use record::{Counters, gaps_from};
 macro_rules! configure {
     ($ro:ident, $types:ident, $measure:expr) => {
         let (algorithm, fixed_ns) = $crate::flows::events::algorithm(&$measure.params);
-        $ro.gaps_params = $types::bw_gaps_params {
+        $ro.gaps_params = $types::flow_gaps_params {
             epoch_ns: $measure.params.epoch_ns,
             max_ns: $measure.params.max_ns,
             idle_ns: $measure.params.idle_ns,
             fixed_ns,
-            algorithm: $types::bw_gaps_algorithm(algorithm),
+            algorithm: $types::flow_gaps_algorithm(algorithm),
             min_gaps: $measure.params.min_gaps,
         };
         $ro.hash_keys = $crate::flows::events::hash_keys();

@@ -7,17 +7,17 @@ use std::net::SocketAddr;
 use batchwise_core::passive::flight::Flight;
 use batchwise_core::passive::{Epoch, Estimate, Gaps, Kind, Mode, Transport, Tuple, address};
 
-use crate::flows_skel::{types, types::bw_fate, types::bw_gaps_flag};
+use crate::flows_skel::{types, types::flow_fate, types::flow_gaps_flag};
 use crate::plain::read;
 
 /// As in lib/modes.h: a slot without a mode.
 const NO_MODE: u8 = 0xff;
-const GAPS_ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
-const GAPS_FULL: u8 = bw_gaps_flag::BW_GAPS_FULL.0 as u8;
-const GAPS_AFTER_FULL: u8 = bw_gaps_flag::BW_GAPS_AFTER_FULL.0 as u8;
-const GAPS_FLIGHT: u8 = bw_gaps_flag::BW_GAPS_FLIGHT.0 as u8;
-const GAPS_BURSTS: u8 = bw_gaps_flag::BW_GAPS_BURSTS.0 as u8;
-const EST_STALLED: u32 = types::bw_estimate_flag::BW_EST_STALLED.0;
+const GAPS_ACKS: u8 = flow_gaps_flag::FLOW_GAPS_ACKS.0 as u8;
+const GAPS_FULL: u8 = flow_gaps_flag::FLOW_GAPS_FULL.0 as u8;
+const GAPS_AFTER_FULL: u8 = flow_gaps_flag::FLOW_GAPS_AFTER_FULL.0 as u8;
+const GAPS_FLIGHT: u8 = flow_gaps_flag::FLOW_GAPS_FLIGHT.0 as u8;
+const GAPS_BURSTS: u8 = flow_gaps_flag::FLOW_GAPS_BURSTS.0 as u8;
+const EST_STALLED: u32 = types::flow_estimate_flag::FLOW_EST_STALLED.0;
 const PROTO_TCP: u8 = 6;
 const PROTO_UDP: u8 = 17;
 
@@ -50,17 +50,17 @@ pub struct Counters {
 
 impl Counters {
     /// The sum over CPUs.
-    pub(crate) fn sum(cpus: impl Iterator<Item = types::bw_counters>) -> Self {
+    pub(crate) fn sum(cpus: impl Iterator<Item = types::flow_counters>) -> Self {
         cpus.fold(Self::default(), |sum, c| {
-            let fate = |fate: bw_fate| c.fate[fate.0 as usize];
+            let fate = |fate: flow_fate| c.fate[fate.0 as usize];
             Self {
                 packets: sum.packets + c.fate.iter().sum::<u64>(),
-                measured: sum.measured + fate(bw_fate::BW_FATE_MEASURED),
-                acks: sum.acks + fate(bw_fate::BW_FATE_ACK),
-                fragments: sum.fragments + fate(bw_fate::BW_FATE_FRAGMENT),
-                other: sum.other + fate(bw_fate::BW_FATE_OTHER),
-                malformed: sum.malformed + fate(bw_fate::BW_FATE_MALFORMED),
-                contended: sum.contended + fate(bw_fate::BW_FATE_CONTENDED),
+                measured: sum.measured + fate(flow_fate::FLOW_FATE_MEASURED),
+                acks: sum.acks + fate(flow_fate::FLOW_FATE_ACK),
+                fragments: sum.fragments + fate(flow_fate::FLOW_FATE_FRAGMENT),
+                other: sum.other + fate(flow_fate::FLOW_FATE_OTHER),
+                malformed: sum.malformed + fate(flow_fate::FLOW_FATE_MALFORMED),
+                contended: sum.contended + fate(flow_fate::FLOW_FATE_CONTENDED),
                 born: sum.born + c.born,
                 evicted: sum.evicted + c.evicted,
                 lost_events: sum.lost_events + c.lost_events,
@@ -70,7 +70,7 @@ impl Counters {
 }
 
 // a fate that the kernel side gains has to be named above
-const _: () = assert!(bw_fate::BW_FATES.0 == 6);
+const _: () = assert!(flow_fate::FLOW_FATES.0 == 6);
 
 /// What the ring buffer brought: who flows are, and the epochs that closed.
 #[derive(Debug)]
@@ -94,11 +94,11 @@ impl Collector {
     /// An event.
     pub(crate) fn event(&mut self, bytes: &[u8]) {
         // the kernel rounds nothing: an event has exactly its struct's size
-        if bytes.len() == size_of::<types::bw_born>() {
-            if let Some(born) = read::<types::bw_born>(bytes) {
+        if bytes.len() == size_of::<types::flow_born>() {
+            if let Some(born) = read::<types::flow_born>(bytes) {
                 self.name(born.tag, tuple(&born.tuple));
             }
-        } else if let Some(epoch) = read::<types::bw_epoch>(bytes) {
+        } else if let Some(epoch) = read::<types::flow_epoch>(bytes) {
             self.close(&epoch);
         }
     }
@@ -115,7 +115,7 @@ impl Collector {
         self.names.extend(tuple.map(|t| (tag, t)));
     }
 
-    fn close(&mut self, e: &types::bw_epoch) {
+    fn close(&mut self, e: &types::flow_epoch) {
         let tuple = tuple(&e.tuple).or_else(|| self.names.get(&e.tag).copied());
         if e.gone != 0 {
             self.names.remove(&e.tag);
@@ -148,14 +148,14 @@ fn tuple(t: &types::bw_tuple) -> Option<Tuple> {
     })
 }
 
-/// The bytes of a `struct bw_gaps`, for the tests that hold the kernel's arithmetic against core's.
+/// The bytes of a `struct flow_gaps`, for the tests that hold the kernel's arithmetic against core's.
 #[doc(hidden)]
 pub fn gaps_from(bytes: &[u8]) -> Option<Gaps> {
-    read::<types::bw_gaps>(bytes).map(|kept| gaps(&kept))
+    read::<types::flow_gaps>(bytes).map(|kept| gaps(&kept))
 }
 
-fn gaps(g: &types::bw_gaps) -> Gaps {
-    let kept = &g.__anon_bw_gaps_1;
+fn gaps(g: &types::flow_gaps) -> Gaps {
+    let kept = &g.__anon_flow_gaps_1;
     let kind = match g.flags & (GAPS_FLIGHT | GAPS_BURSTS) {
         0 => Kind::Modes,
         GAPS_BURSTS => Kind::Bursts,
@@ -167,7 +167,7 @@ fn gaps(g: &types::bw_gaps) -> Gaps {
         gaps.flight = flight(unsafe { &kept.flight });
     } else {
         // SAFETY: as above.
-        gaps = Gaps::from_modes(&modes(unsafe { &kept.__anon_bw_gaps_2 }));
+        gaps = Gaps::from_modes(&modes(unsafe { &kept.__anon_flow_gaps_2 }));
     }
     gaps.kind = kind;
     gaps.start = g.start;
@@ -182,7 +182,7 @@ fn gaps(g: &types::bw_gaps) -> Gaps {
     gaps
 }
 
-fn modes(kept: &types::__anon_bw_gaps_2) -> Vec<Mode> {
+fn modes(kept: &types::__anon_flow_gaps_2) -> Vec<Mode> {
     (0..kept.mode.len())
         .filter(|&i| kept.lo[i] != NO_MODE)
         .map(|i| Mode {
@@ -195,7 +195,7 @@ fn modes(kept: &types::__anon_bw_gaps_2) -> Vec<Mode> {
         .collect()
 }
 
-fn flight(f: &types::bw_flight) -> Flight {
+fn flight(f: &types::flow_flight) -> Flight {
     Flight {
         sent: f.sent,
         sum: f.sum,
@@ -218,7 +218,7 @@ fn flight(f: &types::bw_flight) -> Flight {
     }
 }
 
-fn estimate(e: &types::bw_estimate) -> Estimate {
+fn estimate(e: &types::flow_estimate) -> Estimate {
     Estimate {
         latency: (e.latency > 0).then_some(e.latency),
         ibg: (e.ibg > 0).then_some(e.ibg),

@@ -3,16 +3,16 @@
  * Bursts that a queue takes whole or not at all: the twin of batchwise-core's `burst`. The caller keeps
  * leases by flow and credits by source, in maps, and what is reserved under a lock. Helper-free.
  */
-#ifndef BW_ADMIT_H
-#define BW_ADMIT_H
+#ifndef BURST_ADMIT_H
+#define BURST_ADMIT_H
 
 #include "base.h"
 
-#define BW_BURST_EPOCHS 8
-#define BW_BURST_UNIT_SHIFT 20 /* times are per 2^20 bytes */
+#define BURST_EPOCHS 8
+#define BURST_UNIT_SHIFT 20 /* times are per 2^20 bytes */
 
 /* What a queue promises. User space fills it in: nothing is divided here. */
-struct bw_burst_rules {
+struct burst_rules {
 	__u64 send_time;    /* until 2^20 bytes have left the queue, ns */
 	__u64 refill_time;  /* until so many bytes of a source's credit are back, ns */
 	__u32 limit;	    /* bytes that the queue holds */
@@ -22,62 +22,62 @@ struct bw_burst_rules {
 };
 
 /* Bytes that were promised and have not come, by the epoch in which their promise ends. */
-struct bw_burst_reserved {
+struct burst_reserved {
 	__u64 epoch;
 	__u32 bytes;
-	__u32 until[BW_BURST_EPOCHS];
+	__u32 until[BURST_EPOCHS];
 	__u32 pad;
 };
 
 /* A flow's burst. */
-struct bw_burst_lease {
+struct burst_lease {
 	__u64 epoch; /* until the end of this one */
 	__u32 left;  /* bytes that have not come */
 	__u32 refused;
 };
 
 /* A source's credit; all zero for an unknown one. */
-struct bw_burst_credit {
+struct burst_credit {
 	__u64 full_at; /* ns */
 };
 
-struct bw_burst_packet {
+struct burst_packet {
 	__u32 bytes;
 	__u32 segments; /* what its mark says, 0 without one */
 };
 
-/* As Rust's Verdict: those up to BW_BURST_LAST are in the queue. */
-enum bw_burst_verdict {
-	BW_BURST_TAKEN,
-	BW_BURST_ADMITTED,
-	BW_BURST_PROMISED,
-	BW_BURST_LAST,
-	BW_BURST_FULL,
-	BW_BURST_REFUSED,
-	BW_BURST_DENIED,
+/* As Rust's Verdict: those up to BURST_LAST are in the queue. */
+enum burst_verdict {
+	BURST_TAKEN,
+	BURST_ADMITTED,
+	BURST_PROMISED,
+	BURST_LAST,
+	BURST_FULL,
+	BURST_REFUSED,
+	BURST_DENIED,
 };
 
-BW_INLINE __u32 bw_burst_add(__u32 a, __u32 b)
+BW_INLINE __u32 burst_add(__u32 a, __u32 b)
 {
 	return a + b < a ? ~0U : a + b;
 }
 
-BW_INLINE __u64 bw_burst_time(__u64 per_unit, __u32 bytes)
+BW_INLINE __u64 burst_time(__u64 per_unit, __u32 bytes)
 {
 	__u64 most = per_unit ? ~0ULL / per_unit : ~0ULL;
 
 	/* else the compiler makes a multiplication of 128 bits of it, which BPF has not */
 	__asm__ volatile("" : "+r"(most));
-	return bytes > most ? ~0ULL >> BW_BURST_UNIT_SHIFT : per_unit * bytes >> BW_BURST_UNIT_SHIFT;
+	return bytes > most ? ~0ULL >> BURST_UNIT_SHIFT : per_unit * bytes >> BURST_UNIT_SHIFT;
 }
 
 /* Gives back what was not used in time. */
-BW_INLINE void bw_burst_advance(struct bw_burst_reserved *r, __u64 epoch)
+BW_INLINE void burst_advance(struct burst_reserved *r, __u64 epoch)
 {
 	__u64 passed = epoch > r->epoch ? epoch - r->epoch : 0;
 
-	for (__u32 i = 0; i < BW_BURST_EPOCHS; i++) {
-		__u32 *over = &r->until[(r->epoch + i) & (BW_BURST_EPOCHS - 1)];
+	for (__u32 i = 0; i < BURST_EPOCHS; i++) {
+		__u32 *over = &r->until[(r->epoch + i) & (BURST_EPOCHS - 1)];
 
 		if (i >= passed)
 			break;
@@ -87,85 +87,85 @@ BW_INLINE void bw_burst_advance(struct bw_burst_reserved *r, __u64 epoch)
 	r->epoch += passed;
 }
 
-BW_INLINE int bw_burst_fits(const struct bw_burst_rules *rules, __u32 queued, __u32 held,
-			    __u32 bytes)
+BW_INLINE int burst_fits(const struct burst_rules *rules, __u32 queued, __u32 held,
+			 __u32 bytes)
 {
-	return bw_burst_add(bw_burst_add(queued, held), bytes) <= rules->limit;
+	return burst_add(burst_add(queued, held), bytes) <= rules->limit;
 }
 
 /* A packet of a burst that was decided about. */
-BW_INLINE enum bw_burst_verdict bw_burst_follow(const struct bw_burst_rules *rules,
-						struct bw_burst_reserved *r,
-						struct bw_burst_lease *lease, __u32 queued,
-						__u32 bytes)
+BW_INLINE enum burst_verdict burst_follow(const struct burst_rules *rules,
+					  struct burst_reserved *r,
+					  struct burst_lease *lease, __u32 queued,
+					  __u32 bytes)
 {
 	__u32 used = bytes < lease->left ? bytes : lease->left;
 
 	lease->left -= used;
 	if (lease->refused) /* by its last packet the sender hears at once what is lost */
-		return !lease->left && bw_burst_fits(rules, queued, r->bytes, bytes) ?
-			       BW_BURST_LAST :
-			       BW_BURST_DENIED;
-	r->until[lease->epoch & (BW_BURST_EPOCHS - 1)] -= used;
+		return !lease->left && burst_fits(rules, queued, r->bytes, bytes) ?
+			       BURST_LAST :
+			       BURST_DENIED;
+	r->until[lease->epoch & (BURST_EPOCHS - 1)] -= used;
 	r->bytes -= used;
-	return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_PROMISED : BW_BURST_FULL;
+	return burst_fits(rules, queued, r->bytes, bytes) ? BURST_PROMISED : BURST_FULL;
 }
 
 /* The first packet of a burst. */
-BW_INLINE enum bw_burst_verdict bw_burst_begin(const struct bw_burst_rules *rules,
-					       struct bw_burst_reserved *r,
-					       struct bw_burst_lease *lease,
-					       struct bw_burst_credit *source, __u64 now,
-					       __u32 queued, __u32 bytes, __u32 burst)
+BW_INLINE enum burst_verdict burst_begin(const struct burst_rules *rules,
+					 struct burst_reserved *r,
+					 struct burst_lease *lease,
+					 struct burst_credit *source, __u64 now,
+					 __u32 queued, __u32 bytes, __u32 burst)
 {
 	__u64 full_at = source->full_at > now ? source->full_at : now;
-	__u64 depth = bw_burst_time(rules->refill_time, rules->source_bytes);
-	__u64 end = now + 2 * bw_burst_time(rules->send_time, burst);
-	__u64 last = r->epoch + BW_BURST_EPOCHS - 1;
-	__u32 held = bw_burst_add(r->bytes, burst);
+	__u64 depth = burst_time(rules->refill_time, rules->source_bytes);
+	__u64 end = now + 2 * burst_time(rules->send_time, burst);
+	__u64 last = r->epoch + BURST_EPOCHS - 1;
+	__u32 held = burst_add(r->bytes, burst);
 
-	full_at += bw_burst_time(rules->refill_time, burst);
+	full_at += burst_time(rules->refill_time, burst);
 	if (full_at - now > depth)
-		return bw_burst_fits(rules, queued, r->bytes, bytes) ? BW_BURST_TAKEN :
-								       BW_BURST_FULL;
+		return burst_fits(rules, queued, r->bytes, bytes) ? BURST_TAKEN :
+								       BURST_FULL;
 	end >>= rules->epoch_shift;
 	end = end < r->epoch ? r->epoch : end;
 	lease->epoch = end > last ? last : end;
 	lease->left = burst - bytes;
-	lease->refused = bw_burst_add(queued, held) > rules->limit;
+	lease->refused = burst_add(queued, held) > rules->limit;
 	if (lease->refused)
-		return BW_BURST_REFUSED;
+		return BURST_REFUSED;
 	source->full_at = full_at;
-	r->until[lease->epoch & (BW_BURST_EPOCHS - 1)] += lease->left;
+	r->until[lease->epoch & (BURST_EPOCHS - 1)] += lease->left;
 	r->bytes += lease->left;
-	return BW_BURST_ADMITTED;
+	return BURST_ADMITTED;
 }
 
 /* Decides about a packet. `lease` and `source` are NULL where there is no room to keep them. */
-BW_INLINE enum bw_burst_verdict bw_burst_decide(const struct bw_burst_rules *rules,
-						struct bw_burst_reserved *r,
-						struct bw_burst_lease *lease,
-						struct bw_burst_credit *source, __u64 now,
-						__u32 queued, const struct bw_burst_packet *p)
+BW_INLINE enum burst_verdict burst_decide(const struct burst_rules *rules,
+					  struct burst_reserved *r,
+					  struct burst_lease *lease,
+					  struct burst_credit *source, __u64 now,
+					  __u32 queued, const struct burst_packet *p)
 {
 	__u64 burst = (__u64)p->segments * p->bytes;
 
-	bw_burst_advance(r, now >> rules->epoch_shift);
+	burst_advance(r, now >> rules->epoch_shift);
 	if (p->segments >= 2 && lease) {
 		if (lease->left && lease->epoch >= r->epoch)
-			return bw_burst_follow(rules, r, lease, queued, p->bytes);
+			return burst_follow(rules, r, lease, queued, p->bytes);
 		if (source)
-			return bw_burst_begin(rules, r, lease, source, now, queued, p->bytes,
-					      burst < ~0U ? burst : ~0U);
+			return burst_begin(rules, r, lease, source, now, queued, p->bytes,
+					   burst < ~0U ? burst : ~0U);
 	}
-	return bw_burst_fits(rules, queued, r->bytes, p->bytes) ? BW_BURST_TAKEN : BW_BURST_FULL;
+	return burst_fits(rules, queued, r->bytes, p->bytes) ? BURST_TAKEN : BURST_FULL;
 }
 
 /* The classes of length, as Rust's `mark::CLASSES`. The caller keeps `class` below 16. */
-#define BW_BURST_ECN 3
-#define BW_BURST_LOW 3 /* bits of a code point that all marks share: `low` below */
+#define BURST_ECN 3
+#define BURST_LOW 3 /* bits of a code point that all marks share: `low` below */
 
-BW_INLINE __u32 bw_burst_length(__u32 class)
+BW_INLINE __u32 burst_length(__u32 class)
 {
 	/* 2, 3, 4, 5, 6, 8, 10, 12 and so on, a byte each */
 	const __u64 low = 0x0c0a080605040302ULL, high = 0x4038302820181410ULL;
@@ -174,29 +174,29 @@ BW_INLINE __u32 bw_burst_length(__u32 class)
 }
 
 /* Segments that are left of the burst, from a TOS byte or traffic class; 0: not marked. */
-BW_INLINE __u32 bw_burst_segments(__u8 tos, __u32 low)
+BW_INLINE __u32 burst_segments(__u8 tos, __u32 low)
 {
 	__u32 dscp = tos >> 2;
 
-	return (dscp & BW_BURST_LOW) == low ? bw_burst_length(dscp >> 2) : 0;
+	return (dscp & BURST_LOW) == low ? burst_length(dscp >> 2) : 0;
 }
 
 /* The TOS byte or traffic class of a packet of a burst; as it is if others use it. */
-BW_INLINE __u8 bw_burst_mark(__u8 tos, __u32 segments, __u32 low)
+BW_INLINE __u8 burst_set_mark(__u8 tos, __u32 segments, __u32 low)
 {
 	__u32 class = 0;
 
-	if (tos & ~BW_BURST_ECN || segments < 2)
+	if (tos & ~BURST_ECN || segments < 2)
 		return tos;
 	for (__u32 i = 0; i < 15; i++)
-		class += bw_less(bw_burst_length(i), segments);
+		class += bw_less(burst_length(i), segments);
 	return (class << 2 | low) << 2 | tos;
 }
 
 /* What it was before it was marked. */
-BW_INLINE __u8 bw_burst_unmark(__u8 tos, __u32 low)
+BW_INLINE __u8 burst_clear_mark(__u8 tos, __u32 low)
 {
-	return bw_burst_segments(tos, low) ? tos & BW_BURST_ECN : tos;
+	return burst_segments(tos, low) ? tos & BURST_ECN : tos;
 }
 
 #endif

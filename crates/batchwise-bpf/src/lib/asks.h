@@ -11,35 +11,35 @@
  * together be as long. Requests of about one size are taken to have responses of one length, which is
  * learnt where only one request can be meant (a SET is long and its response short, a GET the reverse).
  */
-#ifndef BW_ASKS_H
-#define BW_ASKS_H
+#ifndef SENSE_ASKS_H
+#define SENSE_ASKS_H
 
 #include "queue.h"
 
-enum bw_hist_size {
-	BW_HIST_SHIFT = 5,
-	BW_HIST_BUCKETS = 896,
+enum sense_hist_size {
+	SENSE_HIST_SHIFT = 5,
+	SENSE_HIST_BUCKETS = 896,
 };
 
-/* Latencies of requests, in ns >> BW_HIST_SHIFT. */
-struct bw_hist {
+/* Latencies of requests, in ns >> SENSE_HIST_SHIFT. */
+struct sense_hist {
 	__u64 sum; /* ns */
-	__u32 count[BW_HIST_BUCKETS];
+	__u32 count[SENSE_HIST_BUCKETS];
 };
 
 /* Which request a response answers is told for so many at once on a connection; a power of two. */
-#define BW_ASKS 128
-#define BW_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */
+#define SENSE_ASKS 128
+#define SENSE_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */
 
-struct bw_ask {
+struct sense_ask {
 	__u32 end; /* of the request; at a client, once it is answered, of its response */
-	__u32 at;  /* when it began, in 2^BW_ASK_SHIFT ns */
+	__u32 at;  /* when it began, in 2^SENSE_ASK_SHIFT ns */
 };
 
-#define BW_SIZES 16 /* powers of two of bytes that requests have; a power of two */
+#define SENSE_SIZES 16 /* powers of two of bytes that requests have; a power of two */
 
 /* Requests under way, oldest first. */
-struct bw_asks {
+struct sense_asks {
 	__u32 head; /* free-running */
 	__u32 mid;  /* from here on: not answered (client), not read (server) */
 	__u32 tail; /* from here on: not over */
@@ -51,44 +51,44 @@ struct bw_asks {
 	__u32 asked;  /* client: where the last request ended that was answered */
 	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
 	__u32 behind; /* client: requests from before the reset may still be under way */
-	__u32 length[BW_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
-	struct bw_ask ask[BW_ASKS];
-	__u8 more[BW_ASKS]; /* of them, in each entry */
+	__u32 length[SENSE_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
+	struct sense_ask ask[SENSE_ASKS];
+	__u8 more[SENSE_ASKS]; /* of them, in each entry */
 };
 
 /* Log-linear: 32 buckets to the octave, each at most 1/32 wide. */
-#define BW_HIST_SUB 5
+#define SENSE_HIST_SUB 5
 
-BW_INLINE __u32 bw_hist_bucket(__u64 ns)
+BW_INLINE __u32 sense_hist_bucket(__u64 ns)
 {
-	__u64 v = ns >> BW_HIST_SHIFT, more, shift;
+	__u64 v = ns >> SENSE_HIST_SHIFT, more, shift;
 
 	/* at most 2^32 - 1; arithmetic throughout, as the verifier follows every branch */
 	more = -bw_less(0xffffffff, v);
 	v = (v & ~more) | (0xffffffff & more);
 	/* how far down the uppermost bit is to come */
-	shift = bw_msb(v | 1 << BW_HIST_SUB) - BW_HIST_SUB;
-	return (shift << BW_HIST_SUB) + (v >> shift);
+	shift = bw_msb(v | 1 << SENSE_HIST_SUB) - SENSE_HIST_SUB;
+	return (shift << SENSE_HIST_SUB) + (v >> shift);
 }
 
-BW_INLINE void bw_hist_add(struct bw_hist *h, __u64 ns, __u32 requests)
+BW_INLINE void sense_hist_add(struct sense_hist *h, __u64 ns, __u32 requests)
 {
-	__u32 i = bw_hist_bucket(ns);
+	__u32 i = sense_hist_bucket(ns);
 
 	/* keeps the compiler from computing an address before it was told from NULL */
 	__asm__ volatile("" : "+r"(h));
-	if (i >= BW_HIST_BUCKETS)
+	if (i >= SENSE_HIST_BUCKETS)
 		return;
 	h->count[i] += requests;
 	h->sum += ns * requests;
 }
 
 /* Nothing is known of what is under way, between `snd_una` and `write_seq`. */
-BW_INLINE void bw_asks_reset(struct bw_asks *a, __u32 snd_una, __u32 write_seq)
+BW_INLINE void sense_asks_reset(struct sense_asks *a, __u32 snd_una, __u32 write_seq)
 {
 	a->head = a->mid = a->tail = 0;
 	if (a->merged)
-		for (int i = 0; i < BW_ASKS; i++)
+		for (int i = 0; i < SENSE_ASKS; i++)
 			a->more[i] = 0;
 	a->merged = 0;
 	a->acked = snd_una;
@@ -98,25 +98,25 @@ BW_INLINE void bw_asks_reset(struct bw_asks *a, __u32 snd_una, __u32 write_seq)
 	a->bytes = 0;
 }
 
-BW_INLINE struct bw_ask *bw_ask(struct bw_asks *a, __u32 n)
+BW_INLINE struct sense_ask *sense_ask(struct sense_asks *a, __u32 n)
 {
-	return &a->ask[n & (BW_ASKS - 1)];
+	return &a->ask[n & (SENSE_ASKS - 1)];
 }
 
 /* How many requests the n-th entry stands for. */
-BW_INLINE __u32 bw_asks_in(const struct bw_asks *a, __u32 n)
+BW_INLINE __u32 sense_asks_in(const struct sense_asks *a, __u32 n)
 {
-	return a->merged ? 1 + a->more[n & (BW_ASKS - 1)] : 1;
+	return a->merged ? 1 + a->more[n & (SENSE_ASKS - 1)] : 1;
 }
 
 /* A request: a client's is sent, a server's arrives, and ends there in the stream. */
-BW_INLINE void bw_asks_begin(struct bw_asks *a, __u32 end, __u64 now, __u32 *unmatched)
+BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u32 *unmatched)
 {
-	struct bw_ask *ask;
+	struct sense_ask *ask;
 
-	if (a->head - a->tail >= BW_ASKS) {
+	if (a->head - a->tail >= SENSE_ASKS) {
 		/* no room: it shares the newest one's fate */
-		__u32 newest = (a->head - 1) & (BW_ASKS - 1);
+		__u32 newest = (a->head - 1) & (SENSE_ASKS - 1);
 
 		if (a->mid == a->head || a->more[newest] == 0xff) {
 			(*unmatched)++;
@@ -127,66 +127,66 @@ BW_INLINE void bw_asks_begin(struct bw_asks *a, __u32 end, __u64 now, __u32 *unm
 		a->merged++;
 		return;
 	}
-	ask = bw_ask(a, a->head);
+	ask = sense_ask(a, a->head);
 	ask->end = end;
-	ask->at = now >> BW_ASK_SHIFT;
+	ask->at = now >> SENSE_ASK_SHIFT;
 	a->head++;
 }
 
 /* At a client: the newest request's end moves, as its call was continued. */
-BW_INLINE void bw_asks_move_last(struct bw_asks *a, __u32 end)
+BW_INLINE void sense_asks_move_last(struct sense_asks *a, __u32 end)
 {
 	if (a->head != a->mid)
-		bw_ask(a, a->head - 1)->end = end;
+		sense_ask(a, a->head - 1)->end = end;
 }
 
 /* The oldest request is over. */
-BW_INLINE void bw_asks_end(struct bw_asks *a, struct bw_hist *h, __u64 now)
+BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 now)
 {
-	__u32 took = (__u32)(now >> BW_ASK_SHIFT) - bw_ask(a, a->tail)->at;
-	__u32 requests = bw_asks_in(a, a->tail);
+	__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail)->at;
+	__u32 requests = sense_asks_in(a, a->tail);
 
 	if (requests > 1) {
-		a->more[a->tail & (BW_ASKS - 1)] = 0;
+		a->more[a->tail & (SENSE_ASKS - 1)] = 0;
 		a->merged -= requests - 1;
 	}
 	a->tail++;
 	if (h)
-		bw_hist_add(h, (__u64)took << BW_ASK_SHIFT, requests);
+		sense_hist_add(h, (__u64)took << SENSE_ASK_SHIFT, requests);
 }
 
 /* The length of responses to requests as long as the next one; 0: not known. */
-BW_INLINE __u32 *bw_asks_length(struct bw_asks *a)
+BW_INLINE __u32 *sense_asks_length(struct sense_asks *a)
 {
-	__u32 size = bw_ask(a, a->mid)->end - a->asked;
+	__u32 size = sense_ask(a, a->mid)->end - a->asked;
 	__u64 class, most;
 
 	if (a->merged)
-		size /= bw_asks_in(a, a->mid);
+		size /= sense_asks_in(a, a->mid);
 	class = bw_msb(size);
-	most = -bw_less(BW_SIZES - 1, class);
+	most = -bw_less(SENSE_SIZES - 1, class);
 	class |= most; /* the last one has all that are larger */
 	/* keeps the compiler from computing an address before `a` was told from NULL */
 	__asm__ volatile("" : "+r"(a));
-	return &a->length[class & (BW_SIZES - 1)];
+	return &a->length[class & (SENSE_SIZES - 1)];
 }
 
 /* What is expected to answer the next one, bytes, where this is known of its length. */
-BW_INLINE __s64 bw_asks_expected(const struct bw_asks *a, __u32 length)
+BW_INLINE __s64 sense_asks_expected(const struct sense_asks *a, __u32 length)
 {
 	if (!length && a->answers)
 		length = a->answered / a->answers;
-	return (__s64)length * bw_asks_in(a, a->mid);
+	return (__s64)length * sense_asks_in(a, a->mid);
 }
 
 /* The next one is answered, by a response that ends there. */
-BW_INLINE void bw_asks_pop(struct bw_asks *a, __u32 end)
+BW_INLINE void sense_asks_pop(struct sense_asks *a, __u32 end)
 {
-	struct bw_ask *ask = bw_ask(a, a->mid);
+	struct sense_ask *ask = sense_ask(a, a->mid);
 
 	a->asked = ask->end;
 	ask->end = end;
-	a->answers += bw_asks_in(a, a->mid);
+	a->answers += sense_asks_in(a, a->mid);
 	a->mid++;
 }
 
@@ -194,7 +194,7 @@ BW_INLINE void bw_asks_pop(struct bw_asks *a, __u32 end)
  * So many bytes answered one request; there may be answers in it to others that were taken to be answered
  * before, as many bytes as are owed.
  */
-BW_INLINE void bw_asks_learn(struct bw_asks *a, __u32 *length, __u32 bytes)
+BW_INLINE void sense_asks_learn(struct sense_asks *a, __u32 *length, __u32 bytes)
 {
 	if (bytes < *length)
 		*length -= (*length - bytes + 1) / 2;
@@ -203,14 +203,14 @@ BW_INLINE void bw_asks_learn(struct bw_asks *a, __u32 *length, __u32 bytes)
 }
 
 /* What is left over of a response answers requests that were taken to be answered before. */
-BW_INLINE void bw_asks_settle(struct bw_asks *a, __s64 left)
+BW_INLINE void sense_asks_settle(struct sense_asks *a, __s64 left)
 {
 	if (left > 0)
 		a->owed = left < a->owed ? a->owed - left : 0;
 }
 
 /* What is left of a response when so much more is expected: it pays, or is owed. */
-BW_INLINE __s64 bw_asks_pay(struct bw_asks *a, __s64 left, __s64 expected)
+BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
 {
 	__s64 missing = expected - left;
 
@@ -224,20 +224,20 @@ BW_INLINE __s64 bw_asks_pay(struct bw_asks *a, __s64 left, __s64 expected)
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
 
-/* The rest of bw_asks_answer(), which has `left` bytes: how often the response's length decided. */
-BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s64 left)
+/* The rest of sense_asks_answer(), which has `left` bytes: how often the response's length decided. */
+BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left)
 {
 	__u32 guessed = 0;
 
 	if (!a)
 		return 0;
-	for (int i = 0; i < BW_ASKS && a->mid != a->head; i++) {
-		__u32 asked = bw_ask(a, a->mid)->end;
+	for (int i = 0; i < SENSE_ASKS && a->mid != a->head; i++) {
+		__u32 asked = sense_ask(a, a->mid)->end;
 		__s64 expected;
 
 		if (bw_after(asked, ack))
 			break;
-		expected = bw_asks_expected(a, *bw_asks_length(a));
+		expected = sense_asks_expected(a, *sense_asks_length(a));
 		if (bw_after(asked, a->acked)) {
 			guessed++;
 			/*
@@ -248,10 +248,10 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s6
 			if (2 * left < expected)
 				break;
 		}
-		left = bw_asks_pay(a, left, expected);
-		bw_asks_pop(a, end);
+		left = sense_asks_pay(a, left, expected);
+		sense_asks_pop(a, end);
 	}
-	bw_asks_settle(a, left);
+	sense_asks_settle(a, left);
 	return guessed;
 }
 
@@ -261,48 +261,48 @@ BW_APART __u32 bw_asks_answer_rest(struct bw_asks *a, __u32 end, __u32 ack, __s6
  * newer requests, too early, until nothing is under way. To wait for that would match a connection with one
  * request at a time one too late for the whole window, and those are more common.
  */
-BW_APART __u32 bw_asks_answer_behind(struct bw_asks *a, __u32 end, __u32 ack)
+BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u32 ack)
 {
 	__u64 expected, older;
 	__u32 size;
 
 	if (!a || a->mid == a->head)
 		return 0;
-	expected = bw_asks_expected(a, *bw_asks_length(a));
+	expected = sense_asks_expected(a, *sense_asks_length(a));
 	older = a->asked - a->acked;
-	size = bw_ask(a, a->mid)->end - a->asked;
+	size = sense_ask(a, a->mid)->end - a->asked;
 	if (size)
 		older = expected * older / size;
-	return bw_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older);
+	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older);
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
-BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *guessed)
+BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
 	__u32 before = a->mid;
 
 	if (a->behind) {
 		a->behind = bw_after(a->asked, ack);
 		if (!a->behind)
-			*guessed += bw_asks_answer_behind(a, end, ack);
-	} else if (a->mid != a->head && !bw_after(bw_ask(a, a->mid)->end, ack)) {
-		__u32 *length = bw_asks_length(a), requests = bw_asks_in(a, a->mid);
-		__s64 expected = bw_asks_expected(a, *length), left = a->bytes - expected;
+			*guessed += sense_asks_answer_behind(a, end, ack);
+	} else if (a->mid != a->head && !bw_after(sense_ask(a, a->mid)->end, ack)) {
+		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
+		__s64 expected = sense_asks_expected(a, *length), left = a->bytes - expected;
 
-		bw_asks_pop(a, end);
+		sense_asks_pop(a, end);
 		/* a part of a response, which may be followed by another */
 		*guessed += 2 * (__s64)a->bytes < expected && a->mid != a->head;
-		if (a->mid == a->head || bw_after(bw_ask(a, a->mid)->end, ack)) {
-			bw_asks_learn(a, length, a->bytes / requests);
-			bw_asks_settle(a, left);
+		if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, ack)) {
+			sense_asks_learn(a, length, a->bytes / requests);
+			sense_asks_settle(a, left);
 		} else {
-			*guessed += bw_asks_answer_rest(a, end, ack, left);
+			*guessed += sense_asks_answer_rest(a, end, ack, left);
 		}
 	}
 	if (a->mid != before)
 		a->answered += a->bytes;
 	else
-		bw_asks_settle(a, a->bytes);
+		sense_asks_settle(a, a->bytes);
 	a->acked = ack;
 	a->bytes = 0;
 	if (a->answers >> 7) { /* what is long ago weighs less: commands change */
@@ -312,34 +312,34 @@ BW_INLINE void bw_asks_answer(struct bw_asks *a, __u32 end, __u32 ack, __u32 *gu
 }
 
 /* Those before `mid` are over that end at or before `upto`. */
-BW_APART int bw_asks_end_rest(struct bw_asks *a, struct bw_hist *h, __u32 upto, __u64 now)
+BW_NOINLINE int sense_asks_end_rest(struct sense_asks *a, struct sense_hist *h, __u32 upto, __u64 now)
 {
 	if (!a)
 		return 0;
-	for (int i = 0; i < BW_ASKS && a->tail != a->mid; i++) {
-		if (bw_after(bw_ask(a, a->tail)->end, upto))
+	for (int i = 0; i < SENSE_ASKS && a->tail != a->mid; i++) {
+		if (bw_after(sense_ask(a, a->tail)->end, upto))
 			break;
-		bw_asks_end(a, h, now);
+		sense_asks_end(a, h, now);
 	}
 	return 0;
 }
 
 /* At a client: it has read up to `upto`. */
-BW_INLINE void bw_asks_read_answers(struct bw_asks *a, struct bw_hist *h, __u32 upto, __u64 now)
+BW_INLINE void sense_asks_read_answers(struct sense_asks *a, struct sense_hist *h, __u32 upto, __u64 now)
 {
-	if (a->tail == a->mid || bw_after(bw_ask(a, a->tail)->end, upto))
+	if (a->tail == a->mid || bw_after(sense_ask(a, a->tail)->end, upto))
 		return;
-	bw_asks_end(a, h, now);
+	sense_asks_end(a, h, now);
 	if (a->tail != a->mid)
-		bw_asks_end_rest(a, h, upto, now);
+		sense_asks_end_rest(a, h, upto, now);
 }
 
-BW_APART int bw_asks_take_rest(struct bw_asks *a, __u32 upto)
+BW_NOINLINE int sense_asks_take_rest(struct sense_asks *a, __u32 upto)
 {
 	if (!a)
 		return 0;
-	for (int i = 0; i < BW_ASKS && a->mid != a->head; i++) {
-		if (bw_after(bw_ask(a, a->mid)->end, upto))
+	for (int i = 0; i < SENSE_ASKS && a->mid != a->head; i++) {
+		if (bw_after(sense_ask(a, a->mid)->end, upto))
 			break;
 		a->mid++;
 	}
@@ -347,33 +347,33 @@ BW_APART int bw_asks_take_rest(struct bw_asks *a, __u32 upto)
 }
 
 /* At a server: it has read up to `upto`. */
-BW_INLINE void bw_asks_take(struct bw_asks *a, __u32 upto)
+BW_INLINE void sense_asks_take(struct sense_asks *a, __u32 upto)
 {
-	if (a->mid == a->head || bw_after(bw_ask(a, a->mid)->end, upto))
+	if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, upto))
 		return;
 	a->mid++;
 	if (a->mid != a->head)
-		bw_asks_take_rest(a, upto);
+		sense_asks_take_rest(a, upto);
 }
 
 /* At a server: it answers all that it has read, which is up to `upto`. */
-BW_INLINE void bw_asks_answered(struct bw_asks *a, struct bw_hist *h, __u32 upto, __u64 now)
+BW_INLINE void sense_asks_answered(struct sense_asks *a, struct sense_hist *h, __u32 upto, __u64 now)
 {
 	if (a->tail == a->mid)
 		return;
-	bw_asks_end(a, h, now);
+	sense_asks_end(a, h, now);
 	if (a->tail != a->mid)
-		bw_asks_end_rest(a, h, upto, now);
+		sense_asks_end_rest(a, h, upto, now);
 }
 
 /* What is under way now has lasted so long, and nobody knows how much longer. */
-BW_INLINE void bw_asks_censor(struct bw_asks *a, struct bw_hist *h, __u64 now)
+BW_INLINE void sense_asks_censor(struct sense_asks *a, struct sense_hist *h, __u64 now)
 {
-	for (int i = 0; i < BW_ASKS && a->tail + i != a->head; i++) {
-		__u32 took = (__u32)(now >> BW_ASK_SHIFT) - bw_ask(a, a->tail + i)->at;
+	for (int i = 0; i < SENSE_ASKS && a->tail + i != a->head; i++) {
+		__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail + i)->at;
 
 		if (h && (__s32)took >= 0)
-			bw_hist_add(h, (__u64)took << BW_ASK_SHIFT, bw_asks_in(a, a->tail + i));
+			sense_hist_add(h, (__u64)took << SENSE_ASK_SHIFT, sense_asks_in(a, a->tail + i));
 	}
 }
 

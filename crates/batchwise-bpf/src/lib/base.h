@@ -16,9 +16,9 @@
  * knows there.
  */
 #ifdef __bpf__
-#define BW_APART __attribute__((noinline))
+#define BW_NOINLINE __attribute__((noinline))
 #else
-#define BW_APART static inline
+#define BW_NOINLINE static inline
 #endif
 
 /*

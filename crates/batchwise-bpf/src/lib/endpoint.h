@@ -3,25 +3,25 @@
  * What each event on a TCP socket does to its queues. The caller holds the socket's lock and
  * passes what it read from the socket and the segment; nothing here touches the kernel.
  */
-#ifndef BW_ENDPOINT_H
-#define BW_ENDPOINT_H
+#ifndef SENSE_ENDPOINT_H
+#define SENSE_ENDPOINT_H
 
 #include "asks.h"
 #include "queue.h"
 #include "wire.h"
 
-/* bw_record.flags */
-enum bw_record_flag {
-	BW_F_SERVER = 0x1,     /* the local port is the watched one */
-	BW_F_BIRTH = 0x2,      /* counted from the connection's first byte */
-	BW_F_AGREED = 0x8,     /* the peer speaks the exchange */
-	BW_F_LATE_SEND = 0x10, /* sends are seen only after the call (no tcp_sendmsg_locked) */
-	BW_F_CLOSED = 0x20,    /* the connection is gone: this is its last record */
-	BW_F_HINTED = 0x40,    /* the peer's application itself counts: it needs no queue of ours */
+/* sense_record.flags */
+enum sense_record_flag {
+	SENSE_F_SERVER = 0x1,     /* the local port is the watched one */
+	SENSE_F_BIRTH = 0x2,      /* counted from the connection's first byte */
+	SENSE_F_AGREED = 0x8,     /* the peer speaks the exchange */
+	SENSE_F_LATE_SEND = 0x10, /* sends are seen only after the call (no tcp_sendmsg_locked) */
+	SENSE_F_CLOSED = 0x20,    /* the connection is gone: this is its last record */
+	SENSE_F_HINTED = 0x40,    /* the peer's application itself counts: it needs no queue of ours */
 };
 
 /* What the kernel itself keeps of a socket, read with the record. */
-struct bw_sock_info {
+struct sense_sock_info {
 	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
 	__u64 ack_left; /* ns: all that `ackdelay` holds was acknowledged then; 0: not all was */
 	__u64 bytes; /* acknowledged by the peer, and received */
@@ -38,21 +38,21 @@ struct bw_sock_info {
 };
 
 /* One connection as the agent sees it: identity, then counters. */
-struct bw_record {
-	__u32 version; /* odd while being written; see bw_version_bump() */
+struct sense_record {
+	__u32 version; /* odd while being written; see sense_version_bump() */
 	__u32 flags;
 	__u64 last; /* ns, of the last event that is counted */
-	struct bw_queue q[BW_UNITS][BW_QUEUES];
-	struct bw_peer_queue peer[BW_UNITS][BW_QUEUES];
+	struct sense_queue q[SENSE_UNITS][SENSE_QUEUES];
+	struct sense_peer_queue peer[SENSE_UNITS][SENSE_QUEUES];
 	__u32 options_sent;
 	__u32 options_heard;
 	__u32 options_refused; /* malformed, or not newer than the last */
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	__u32 unmatched; /* requests that were one too many under way */
 	__u32 guessed; /* where only the length of the response told how many it answers */
-	struct bw_sock_info info;
+	struct sense_sock_info info;
 	__u64 peer_open_until; /* ns, CLOCK_MONOTONIC: the peer counts until then, and wants our queues */
-	struct bw_peer_queue peer_hint; /* requests as the peer's application knows them */
+	struct sense_peer_queue peer_hint; /* requests as the peer's application knows them */
 	__u32 epoch; /* when counting last began, see members.h */
 	__u32 app_setting_off; /* the application asked for TCP_NODELAY */
 	__u64 cookie;
@@ -64,17 +64,17 @@ struct bw_record {
 	__u32 netns;
 };
 
-#define BW_LOG 16 /* a power of two */
+#define SENSE_LOG 16 /* a power of two */
 
 /* A segment that arrived, as the socket's state was before it was processed. */
-struct bw_arrival {
+struct sense_arrival {
 	__u64 time;	/* ns */
 	__u32 number; /* counts arrivals from 1: tells the reader that the entry is new */
 	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns, where a delayed ACK may have left */
 	__u32 seq;
 	__u32 ack;
 	__u32 rcv_wup;	/* tp->rcv_wup */
-	__u32 extent; /* payload length, segments, PSH: see bw_arrival_extent() */
+	__u32 extent; /* payload length, segments, PSH: see sense_arrival_extent() */
 };
 
 /*
@@ -84,16 +84,16 @@ struct bw_arrival {
  * context. Parts begin on 128-byte boundaries, since hardware prefetches lines in pairs (the
  * kernel puts 72 bytes before us).
  */
-struct bw_endpoint {
+struct sense_endpoint {
 	__u64 reserved[7]; /* every look-up reads this line: never written */
 
 	/* the logging side's alone */
 	__u64 logged_at;
 	__u32 logged; /* arrivals, free-running */
-	__u32 logged_epoch; /* as bw_record.epoch */
+	__u32 logged_epoch; /* as sense_record.epoch */
 	__u32 reserved_logged[28];
 
-	struct bw_arrival log[BW_LOG];
+	struct sense_arrival log[SENSE_LOG];
 
 	/* process context's alone */
 	__u32 tail;  /* arrivals worked off */
@@ -107,25 +107,25 @@ struct bw_endpoint {
 	__u64 option_sent; /* ns */
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
-	__u32 told; /* bw_dump's alone: the record's version that the agent had last; 0: none */
-	__u32 censored; /* bw_dump's alone: the epoch whose unfinished requests are in the histogram */
-	__u32 tails; /* the index of the service's histogram; BW_TAILS: none */
+	__u32 told; /* sense_dump's alone: the record's version that the agent had last; 0: none */
+	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
+	__u32 tails; /* the index of the service's histogram; SENSE_TAILS: none */
 	__u32 reserved_tails;
-	struct bw_record rec;
-	struct bw_marks out;	 /* send calls not yet acknowledged */
-	struct bw_marks in_read; /* received messages not yet read */
-	struct bw_marks in_ack;	 /* received messages not yet acknowledged */
-	struct bw_asks asks;
+	struct sense_record rec;
+	struct sense_marks out;	 /* send calls not yet acknowledged */
+	struct sense_marks in_read; /* received messages not yet read */
+	struct sense_marks in_ack;	 /* received messages not yet acknowledged */
+	struct sense_asks asks;
 };
 
 /*
  * TCP_DELACK_MIN is HZ/25 and TCP_BPF_DELACK_MAX at least 2 jiffies: an acknowledgment that leaves
  * sooner than this after an event was sent by that event, later ones by the delayed-ACK timer.
  */
-#define BW_DELACK_FLOOR_NS 4000000ULL
+#define SENSE_DELACK_FLOOR_NS 4000000ULL
 
 /* The socket's own idea of its streams, read at the event. */
-struct bw_sock_view {
+struct sense_sock_view {
 	__u32 write_seq;  /* tp->write_seq */
 	__u32 rcv_nxt;	  /* tp->rcv_nxt */
 	__u32 copied_seq; /* tp->copied_seq */
@@ -133,7 +133,7 @@ struct bw_sock_view {
 	__u64 last_tx;	  /* tp->tcp_wstamp_ns: when the last segment left */
 };
 
-BW_INLINE __u32 bw_arrival_extent(__u32 len, __u32 segs, int push)
+BW_INLINE __u32 sense_arrival_extent(__u32 len, __u32 segs, int push)
 {
 	if (segs > 0x7ff)
 		segs = 0x7ff;
@@ -141,34 +141,34 @@ BW_INLINE __u32 bw_arrival_extent(__u32 len, __u32 segs, int push)
 }
 
 /* What to keep: a bit a unit, and one for `ackdelay`, which only a peer needs; folded where constant. */
-#define BW_WANT(units, u) ((units) & (1U << (u)))
-#define BW_ACKDELAYS BW_UNITS
+#define SENSE_WANT(units, u) ((units) & (1U << (u)))
+#define SENSE_ACKDELAYS SENSE_UNITS
 
-BW_INLINE struct bw_queue *bw_q(struct bw_endpoint *e, int unit, int id)
+BW_INLINE struct sense_queue *sense_q(struct sense_endpoint *e, int unit, int id)
 {
 	return &e->rec.q[unit][id];
 }
 
-BW_INLINE void bw_q_enter(struct bw_endpoint *e, __u32 units, int id, __u64 now, __u32 bytes,
-			  __u32 calls, __u32 segs)
+BW_INLINE void sense_q_enter(struct sense_endpoint *e, __u32 units, int id, __u64 now, __u32 bytes,
+			     __u32 calls, __u32 segs)
 {
-	if (BW_WANT(units, BW_BYTES) && bytes)
-		bw_enter(bw_q(e, BW_BYTES, id), now, bytes);
-	if (BW_WANT(units, BW_CALLS) && calls)
-		bw_enter(bw_q(e, BW_CALLS, id), now, calls);
-	if (BW_WANT(units, BW_SEGS) && segs)
-		bw_enter(bw_q(e, BW_SEGS, id), now, segs);
+	if (SENSE_WANT(units, SENSE_BYTES) && bytes)
+		sense_enter(sense_q(e, SENSE_BYTES, id), now, bytes);
+	if (SENSE_WANT(units, SENSE_CALLS) && calls)
+		sense_enter(sense_q(e, SENSE_CALLS, id), now, calls);
+	if (SENSE_WANT(units, SENSE_SEGS) && segs)
+		sense_enter(sense_q(e, SENSE_SEGS, id), now, segs);
 }
 
-BW_INLINE void bw_q_leave(struct bw_endpoint *e, __u32 units, int id, __u64 now, __u32 bytes,
-			  __u32 calls, __u32 segs)
+BW_INLINE void sense_q_leave(struct sense_endpoint *e, __u32 units, int id, __u64 now, __u32 bytes,
+			     __u32 calls, __u32 segs)
 {
-	if (BW_WANT(units, BW_BYTES) && bytes)
-		bw_leave(bw_q(e, BW_BYTES, id), now, bytes);
-	if (BW_WANT(units, BW_CALLS) && calls)
-		bw_leave(bw_q(e, BW_CALLS, id), now, calls);
-	if (BW_WANT(units, BW_SEGS) && segs)
-		bw_leave(bw_q(e, BW_SEGS, id), now, segs);
+	if (SENSE_WANT(units, SENSE_BYTES) && bytes)
+		sense_leave(sense_q(e, SENSE_BYTES, id), now, bytes);
+	if (SENSE_WANT(units, SENSE_CALLS) && calls)
+		sense_leave(sense_q(e, SENSE_CALLS, id), now, calls);
+	if (SENSE_WANT(units, SENSE_SEGS) && segs)
+		sense_leave(sense_q(e, SENSE_SEGS, id), now, segs);
 }
 
 /*
@@ -176,13 +176,13 @@ BW_INLINE void bw_q_leave(struct bw_endpoint *e, __u32 units, int id, __u64 now,
  * that are still in the log are from before the pause and do not count. What is queued already enters
  * now: one call, as much as is known of it.
  */
-BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
-			 const struct bw_sock_view *v, __u32 snd_una)
+BW_INLINE void sense_resync(struct sense_endpoint *e, __u32 units, __u64 now,
+			    const struct sense_sock_view *v, __u32 snd_una)
 {
 	__u32 unacked = v->write_seq - snd_una, unread = v->rcv_nxt - v->copied_seq;
 
-	for (int u = 0; u < BW_UNITS; u++) {
-		for (int i = 0; i < BW_QUEUES; i++) {
+	for (int u = 0; u < SENSE_UNITS; u++) {
+		for (int i = 0; i < SENSE_QUEUES; i++) {
 			e->rec.q[u][i].time = now;
 			e->rec.q[u][i].size = 0;
 		}
@@ -191,7 +191,7 @@ BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
 	e->out.tail = e->out.head;
 	e->in_read.tail = e->in_read.head;
 	e->in_ack.tail = e->in_ack.head;
-	bw_asks_reset(&e->asks, snd_una, v->write_seq);
+	sense_asks_reset(&e->asks, snd_una, v->write_seq);
 	e->rec.last = now;
 	e->una = snd_una;
 	e->wend = v->write_seq;
@@ -199,12 +199,12 @@ BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
 	e->read = v->copied_seq;
 	e->acked = v->rcv_nxt;
 	if (unacked) {
-		bw_q_enter(e, units, BW_UNACKED, now, unacked, 1, 1);
-		bw_mark_push(&e->out, e->wend, 1, 1);
+		sense_q_enter(e, units, SENSE_UNACKED, now, unacked, 1, 1);
+		sense_mark_push(&e->out, e->wend, 1, 1);
 	}
 	if (unread) {
-		bw_q_enter(e, units, BW_UNREAD, now, unread, 1, 1);
-		bw_mark_push(&e->in_read, e->rcv, 1, 1);
+		sense_q_enter(e, units, SENSE_UNREAD, now, unread, 1, 1);
+		sense_mark_push(&e->in_read, e->rcv, 1, 1);
 	}
 }
 
@@ -212,82 +212,82 @@ BW_INLINE void bw_resync(struct bw_endpoint *e, __u32 units, __u64 now,
  * Whether nothing has happened to the streams since the last event: what was queued then still is,
  * also what no socket tells of (a request in the application's hands).
  */
-BW_INLINE int bw_is_unchanged(const struct bw_endpoint *e, const struct bw_sock_view *v,
-			      __u32 snd_una)
+BW_INLINE int sense_is_unchanged(const struct sense_endpoint *e, const struct sense_sock_view *v,
+				 __u32 snd_una)
 {
 	return e->una == snd_una && e->wend == v->write_seq && e->rcv == v->rcv_nxt &&
 	       e->read == v->copied_seq && e->tail == e->logged;
 }
 
 /* Goes on at `since` after a pause in which nothing happened: only the time passes over. */
-BW_INLINE void bw_resume(struct bw_endpoint *e, __u64 since)
+BW_INLINE void sense_resume(struct sense_endpoint *e, __u64 since)
 {
-	bw_asks_reset(&e->asks, e->una, e->wend); /* those under way count as unfinished already */
-	for (int u = 0; u < BW_UNITS; u++)
-		for (int i = 0; i < BW_QUEUES; i++)
+	sense_asks_reset(&e->asks, e->una, e->wend); /* those under way count as unfinished already */
+	for (int u = 0; u < SENSE_UNITS; u++)
+		for (int i = 0; i < SENSE_QUEUES; i++)
 			e->rec.q[u][i].time = since;
 }
 
 /* A message arrived whole: a server's request, or a client's response. */
-BW_INLINE void bw_match_arrival(struct bw_endpoint *e, __u64 now, __u32 end, __u32 ack)
+BW_INLINE void sense_match_arrival(struct sense_endpoint *e, __u64 now, __u32 end, __u32 ack)
 {
-	if (e->rec.flags & BW_F_SERVER)
-		bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
+	if (e->rec.flags & SENSE_F_SERVER)
+		sense_asks_begin(&e->asks, end, now, &e->rec.unmatched);
 	else
-		bw_asks_answer(&e->asks, end, ack, &e->rec.guessed);
+		sense_asks_answer(&e->asks, end, ack, &e->rec.guessed);
 }
 
 /* In-order bytes up to `end` arrived with `ack`, holding `calls` ends of messages in `segs` segments. */
-BW_INLINE void bw_arrive(struct bw_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 ack,
-			 __u32 calls, __u32 segs)
+BW_INLINE void sense_arrive(struct sense_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 ack,
+			    __u32 calls, __u32 segs)
 {
 	__u32 bytes = end - e->rcv;
 
-	bw_q_enter(e, units, BW_UNREAD, now, bytes, calls, segs);
+	sense_q_enter(e, units, SENSE_UNREAD, now, bytes, calls, segs);
 	/* segments that end no message matter only where segments are counted */
-	if (calls || BW_WANT(units, BW_SEGS))
-		bw_mark_push(&e->in_read, end, calls, segs);
-	if (BW_WANT(units, BW_ACKDELAYS)) {
-		bw_q_enter(e, units, BW_ACKDELAY, now, bytes, calls, segs);
-		if (calls || BW_WANT(units, BW_SEGS))
-			bw_mark_push(&e->in_ack, end, calls, segs);
+	if (calls || SENSE_WANT(units, SENSE_SEGS))
+		sense_mark_push(&e->in_read, end, calls, segs);
+	if (SENSE_WANT(units, SENSE_ACKDELAYS)) {
+		sense_q_enter(e, units, SENSE_ACKDELAY, now, bytes, calls, segs);
+		if (calls || SENSE_WANT(units, SENSE_SEGS))
+			sense_mark_push(&e->in_ack, end, calls, segs);
 	}
 	e->rcv = end;
 	e->asks.bytes += bytes;
 	if (calls)
-		bw_match_arrival(e, now, end, ack);
+		sense_match_arrival(e, now, end, ack);
 }
 
 /* When an ACK left that was noticed only now. */
-BW_INLINE __u64 bw_ack_left(const struct bw_endpoint *e, __u64 now, __u64 last_tx)
+BW_INLINE __u64 sense_ack_left(const struct sense_endpoint *e, __u64 now, __u64 last_tx)
 {
 	if (last_tx > now) /* paced: the stamp is when the next segment may leave */
 		last_tx = now;
-	return last_tx > e->rec.last + BW_DELACK_FLOOR_NS ? last_tx : e->rec.last;
+	return last_tx > e->rec.last + SENSE_DELACK_FLOOR_NS ? last_tx : e->rec.last;
 }
 
 /* An ACK up to `rcv_wup` left at `left`. */
-BW_INLINE void bw_on_ack_left(struct bw_endpoint *e, __u32 units, __u64 left, __u32 rcv_wup)
+BW_INLINE void sense_on_ack_left(struct sense_endpoint *e, __u32 units, __u64 left, __u32 rcv_wup)
 {
 	__u32 calls, segs, upto;
 
-	if (!BW_WANT(units, BW_ACKDELAYS) || !bw_after(rcv_wup, e->acked))
+	if (!SENSE_WANT(units, SENSE_ACKDELAYS) || !bw_after(rcv_wup, e->acked))
 		return;
 	upto = bw_after(rcv_wup, e->rcv) ? e->rcv : rcv_wup; /* FIN */
-	bw_mark_pop(&e->in_ack, upto, &calls, &segs);
-	bw_q_leave(e, units, BW_ACKDELAY, left, upto - e->acked, calls, segs);
+	sense_mark_pop(&e->in_ack, upto, &calls, &segs);
+	sense_q_leave(e, units, SENSE_ACKDELAY, left, upto - e->acked, calls, segs);
 	e->acked = upto;
 }
 
 /* An ACK may have left since the last event, which has no hook of its own. */
-BW_INLINE void bw_settle_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 rcv_wup,
-			     __u64 last_tx)
+BW_INLINE void sense_settle_ack(struct sense_endpoint *e, __u32 units, __u64 now, __u32 rcv_wup,
+				__u64 last_tx)
 {
-	bw_on_ack_left(e, units, bw_ack_left(e, now, last_tx), rcv_wup);
+	sense_on_ack_left(e, units, sense_ack_left(e, now, last_tx), rcv_wup);
 }
 
 /* The peer has acknowledged up to `ack`. */
-BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ack)
+BW_INLINE void sense_on_ack(struct sense_endpoint *e, __u32 units, __u64 now, __u32 ack)
 {
 	__u32 calls, segs;
 
@@ -295,13 +295,13 @@ BW_INLINE void bw_on_ack(struct bw_endpoint *e, __u32 units, __u64 now, __u32 ac
 		ack = e->wend;
 	if (!bw_after(ack, e->una))
 		return;
-	bw_mark_pop(&e->out, ack, &calls, &segs);
-	bw_q_leave(e, units, BW_UNACKED, now, ack - e->una, calls, segs);
+	sense_mark_pop(&e->out, ack, &calls, &segs);
+	sense_q_leave(e, units, SENSE_UNACKED, now, ack - e->una, calls, segs);
 	e->una = ack;
 }
 
-/* The ns of bw_seen.last_tx, which holds the 32 bits that matter near `time`. */
-BW_INLINE __u64 bw_seen_last_tx(const struct bw_arrival *s)
+/* The ns of sense_arrival.last_tx, which holds the 32 bits that matter near `time`. */
+BW_INLINE __u64 sense_seen_last_tx(const struct sense_arrival *s)
 {
 	__u64 time = s->time >> 10;
 
@@ -309,45 +309,45 @@ BW_INLINE __u64 bw_seen_last_tx(const struct bw_arrival *s)
 }
 
 /* A segment arrived. */
-BW_INLINE void bw_on_segment(struct bw_endpoint *e, __u32 units, const struct bw_arrival *s)
+BW_INLINE void sense_on_segment(struct sense_endpoint *e, __u32 units, const struct sense_arrival *s)
 {
 	__u32 end = s->seq + (s->extent >> 12);
 
-	bw_settle_ack(e, units, s->time, s->rcv_wup, bw_seen_last_tx(s));
+	sense_settle_ack(e, units, s->time, s->rcv_wup, sense_seen_last_tx(s));
 	e->rec.last = s->time;
-	bw_on_ack(e, units, s->time, s->ack);
+	sense_on_ack(e, units, s->time, s->ack);
 	if (!bw_after(s->seq, e->rcv) && bw_after(end, e->rcv))
-		bw_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 1 & 0x7ff);
+		sense_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 1 & 0x7ff);
 }
 
 /* Whether an arrival is logged that was not worked off. */
-BW_INLINE int bw_is_logged(const struct bw_endpoint *e)
+BW_INLINE int sense_is_logged(const struct sense_endpoint *e)
 {
-	return e->log[e->tail & (BW_LOG - 1)].number == e->tail + 1;
+	return e->log[e->tail & (SENSE_LOG - 1)].number == e->tail + 1;
 }
 
 /* Works it off. */
-BW_INLINE void bw_drain_next(struct bw_endpoint *e, __u32 units)
+BW_INLINE void sense_drain_next(struct sense_endpoint *e, __u32 units)
 {
-	bw_on_segment(e, units, &e->log[e->tail & (BW_LOG - 1)]);
+	sense_on_segment(e, units, &e->log[e->tail & (SENSE_LOG - 1)]);
 	e->tail++;
 }
 
 /*
  * Whether an arrival now may follow an ACK that the delayed-ACK timer sent: then, and only then,
- * bw_ack_left() can want bw_seen.last_tx.
+ * sense_ack_left() can want sense_arrival.last_tx.
  */
-BW_INLINE int bw_log_wants_last_tx(const struct bw_endpoint *e, __u64 now)
+BW_INLINE int sense_log_wants_last_tx(const struct sense_endpoint *e, __u64 now)
 {
-	return now - e->logged_at > BW_DELACK_FLOOR_NS;
+	return now - e->logged_at > SENSE_DELACK_FLOOR_NS;
 }
 
 /* Logs an arrival: only stores to the log. */
-BW_INLINE void bw_log(struct bw_endpoint *e, __u64 now, __u64 last_tx, __u32 seq, __u32 ack,
-		      __u32 rcv_wup, __u32 extent)
+BW_INLINE void sense_log(struct sense_endpoint *e, __u64 now, __u64 last_tx, __u32 seq, __u32 ack,
+			 __u32 rcv_wup, __u32 extent)
 {
 	__u32 n = e->logged;
-	struct bw_arrival *s = &e->log[n & (BW_LOG - 1)];
+	struct sense_arrival *s = &e->log[n & (SENSE_LOG - 1)];
 
 	s->time = now;
 	s->last_tx = (last_tx < now ? last_tx : now) >> 10;
@@ -362,11 +362,11 @@ BW_INLINE void bw_log(struct bw_endpoint *e, __u64 now, __u64 last_tx, __u32 seq
 
 /*
  * Whether the log must be drained lest it overflow. Looks at the reader's line only once in half a
- * log, so at most BW_LOG - 1 arrivals are ever pending.
+ * log, so at most SENSE_LOG - 1 arrivals are ever pending.
  */
-BW_INLINE int bw_log_is_filling(const struct bw_endpoint *e)
+BW_INLINE int sense_log_is_filling(const struct sense_endpoint *e)
 {
-	return !(e->logged & (BW_LOG / 2 - 1)) && e->logged - e->tail >= BW_LOG / 2;
+	return !(e->logged & (SENSE_LOG / 2 - 1)) && e->logged - e->tail >= SENSE_LOG / 2;
 }
 
 /*
@@ -374,12 +374,12 @@ BW_INLINE int bw_log_is_filling(const struct bw_endpoint *e)
  * did not show (the handshake's last segment, out-of-order ones now in order) arrives with the last
  * event.
  */
-BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
-			   const struct bw_sock_view *v)
+BW_INLINE void sense_catch_up(struct sense_endpoint *e, __u32 units, __u64 now,
+			      const struct sense_sock_view *v)
 {
 	if (bw_after(v->rcv_nxt, e->rcv))
-		bw_arrive(e, units, e->rec.last, v->rcv_nxt, e->una, 1, 1);
-	bw_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
+		sense_arrive(e, units, e->rec.last, v->rcv_nxt, e->una, 1, 1);
+	sense_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
 	e->rec.last = now;
 }
 
@@ -388,87 +388,87 @@ BW_INLINE void bw_catch_up(struct bw_endpoint *e, __u32 units, __u64 now,
  * run several times in a call, and a call that took only a part is continued by the next: both show
  * as a write_seq that has not reached the end promised before.
  */
-BW_INLINE void bw_on_send(struct bw_endpoint *e, __u32 units, __u64 now,
-			  const struct bw_sock_view *v, __u32 end, int more, __u32 mss)
+BW_INLINE void sense_on_send(struct sense_endpoint *e, __u32 units, __u64 now,
+			     const struct sense_sock_view *v, __u32 end, int more, __u32 mss)
 {
 	__u32 bytes, segs;
 
-	bw_catch_up(e, units, now, v);
+	sense_catch_up(e, units, now, v);
 	if (end == e->wend)
 		return;
-	if (bw_after(e->wend, v->write_seq) && bw_mark_move_last(&e->out, end)) {
-		struct bw_queue *q = bw_q(e, BW_BYTES, BW_UNACKED);
+	if (bw_after(e->wend, v->write_seq) && sense_mark_move_last(&e->out, end)) {
+		struct sense_queue *q = sense_q(e, SENSE_BYTES, SENSE_UNACKED);
 
-		if (BW_WANT(units, BW_BYTES)) {
-			bw_touch(q, now);
+		if (SENSE_WANT(units, SENSE_BYTES)) {
+			sense_touch(q, now);
 			q->size += end - e->wend; /* may shrink: not a departure */
 		}
 		e->wend = end;
-		if (!(e->rec.flags & BW_F_SERVER))
-			bw_asks_move_last(&e->asks, end);
+		if (!(e->rec.flags & SENSE_F_SERVER))
+			sense_asks_move_last(&e->asks, end);
 		return;
 	}
 	if (!bw_after(end, e->wend))
 		return;
 	bytes = end - e->wend;
-	segs = BW_WANT(units, BW_SEGS) && mss ? (bytes + mss - 1) / mss : 1;
-	bw_q_enter(e, units, BW_UNACKED, now, bytes, more ? 0 : 1, segs);
-	bw_mark_push(&e->out, end, more ? 0 : 1, segs);
+	segs = SENSE_WANT(units, SENSE_SEGS) && mss ? (bytes + mss - 1) / mss : 1;
+	sense_q_enter(e, units, SENSE_UNACKED, now, bytes, more ? 0 : 1, segs);
+	sense_mark_push(&e->out, end, more ? 0 : 1, segs);
 	e->wend = end;
-	if (!(e->rec.flags & BW_F_SERVER) && !more)
-		bw_asks_begin(&e->asks, end, now, &e->rec.unmatched);
+	if (!(e->rec.flags & SENSE_F_SERVER) && !more)
+		sense_asks_begin(&e->asks, end, now, &e->rec.unmatched);
 
 	/* the response to all that was read: later parts of it find the queue empty */
-	if (BW_WANT(units, BW_BYTES))
-		bw_leave(bw_q(e, BW_BYTES, BW_TURNAROUND), now, ~0U);
-	if (BW_WANT(units, BW_CALLS))
-		bw_leave(bw_q(e, BW_CALLS, BW_TURNAROUND), now, ~0U);
-	if (BW_WANT(units, BW_SEGS))
-		bw_leave(bw_q(e, BW_SEGS, BW_TURNAROUND), now, ~0U);
+	if (SENSE_WANT(units, SENSE_BYTES))
+		sense_leave(sense_q(e, SENSE_BYTES, SENSE_TURNAROUND), now, ~0U);
+	if (SENSE_WANT(units, SENSE_CALLS))
+		sense_leave(sense_q(e, SENSE_CALLS, SENSE_TURNAROUND), now, ~0U);
+	if (SENSE_WANT(units, SENSE_SEGS))
+		sense_leave(sense_q(e, SENSE_SEGS, SENSE_TURNAROUND), now, ~0U);
 }
 
 /* The application has read. */
-BW_INLINE void bw_on_read(struct bw_endpoint *e, __u32 units, __u64 now,
-			  const struct bw_sock_view *v)
+BW_INLINE void sense_on_read(struct sense_endpoint *e, __u32 units, __u64 now,
+			     const struct sense_sock_view *v)
 {
 	__u32 upto, calls, segs, bytes;
 
-	bw_catch_up(e, units, now, v);
+	sense_catch_up(e, units, now, v);
 	upto = bw_after(v->copied_seq, e->rcv) ? e->rcv : v->copied_seq;
 	if (!bw_after(upto, e->read)) /* MSG_PEEK */
 		return;
 	bytes = upto - e->read;
-	bw_mark_pop(&e->in_read, upto, &calls, &segs);
-	bw_q_leave(e, units, BW_UNREAD, now, bytes, calls, segs);
-	if (calls && e->rec.q[BW_CALLS][BW_TURNAROUND].size)
+	sense_mark_pop(&e->in_read, upto, &calls, &segs);
+	sense_q_leave(e, units, SENSE_UNREAD, now, bytes, calls, segs);
+	if (calls && e->rec.q[SENSE_CALLS][SENSE_TURNAROUND].size)
 		e->rec.overlaps += calls;
-	bw_q_enter(e, units, BW_TURNAROUND, now, bytes, calls, segs);
+	sense_q_enter(e, units, SENSE_TURNAROUND, now, bytes, calls, segs);
 	e->read = upto;
 }
 
 /* Whether the oldest request is over once the application has read (client) or sends (server). */
-BW_INLINE int bw_is_over(const struct bw_endpoint *e)
+BW_INLINE int sense_is_over(const struct sense_endpoint *e)
 {
-	const struct bw_asks *a = &e->asks;
+	const struct sense_asks *a = &e->asks;
 
-	return a->tail != a->mid && (e->rec.flags & BW_F_SERVER ||
-				     !bw_after(a->ask[a->tail & (BW_ASKS - 1)].end, e->read));
+	return a->tail != a->mid && (e->rec.flags & SENSE_F_SERVER ||
+				     !bw_after(a->ask[a->tail & (SENSE_ASKS - 1)].end, e->read));
 }
 
-/* What a read, after bw_on_read(), means for requests: a client's may be over. */
-BW_INLINE void bw_match_read(struct bw_endpoint *e, __u64 now, struct bw_hist *h)
+/* What a read, after sense_on_read(), means for requests: a client's may be over. */
+BW_INLINE void sense_match_read(struct sense_endpoint *e, __u64 now, struct sense_hist *h)
 {
-	if (e->rec.flags & BW_F_SERVER)
-		bw_asks_take(&e->asks, e->read);
+	if (e->rec.flags & SENSE_F_SERVER)
+		sense_asks_take(&e->asks, e->read);
 	else
-		bw_asks_read_answers(&e->asks, h, e->read, now);
+		sense_asks_read_answers(&e->asks, h, e->read, now);
 }
 
-/* Likewise a send, after bw_on_send(): a server's are. */
-BW_INLINE void bw_match_send(struct bw_endpoint *e, __u64 now, struct bw_hist *h)
+/* Likewise a send, after sense_on_send(): a server's are. */
+BW_INLINE void sense_match_send(struct sense_endpoint *e, __u64 now, struct sense_hist *h)
 {
-	if (e->rec.flags & BW_F_SERVER)
-		bw_asks_answered(&e->asks, h, e->read, now);
+	if (e->rec.flags & SENSE_F_SERVER)
+		sense_asks_answered(&e->asks, h, e->read, now);
 }
 
 #endif

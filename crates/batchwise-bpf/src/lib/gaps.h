@@ -4,28 +4,28 @@
  * epoch and what a packet does to it; modes.h and shape.h have the rest of it. Helper-free: compiled
  * into the BPF programs and, for the tests, on the host. The reference is batchwise-core, passive/.
  */
-#ifndef BW_GAPS_H
-#define BW_GAPS_H
+#ifndef FLOW_GAPS_H
+#define FLOW_GAPS_H
 
 #include "shape.h"
 
-#define BW_IDLE_SHIFT 3
+#define FLOW_IDLE_SHIFT 3
 
 /* What is remembered of a TCP flow from packet to packet. */
-struct bw_stream {
+struct flow_stream {
 	__u32 next_seq; /* after the highest payload seen */
 	__u32 ack;	/* the highest seen */
-	__u32 acked_at; /* when a pure ACK brought it, 2^BW_GAP_SHIFT ns after bw_gaps.last; 0: none since */
+	__u32 acked_at; /* when a pure ACK brought it, 2^FLOW_GAP_SHIFT ns after flow_gaps.last; 0: none since */
 };
 
 /* IP length from which a largest packet may be full-sized: above the 1200 B of QUIC's smallest path. */
-#define BW_FULL_UNITS 18
+#define FLOW_FULL_UNITS 18
 
 /*
  * Whether a packet of this IP length is full-sized: the largest seen, and not small. What follows
  * one at once is not triggered by a response (the paper's second heuristic, section 3.4).
  */
-BW_INLINE int bw_gaps_full_sized(struct bw_gaps *g, __u32 ip_len)
+BW_INLINE int flow_gaps_full_sized(struct flow_gaps *g, __u32 ip_len)
 {
 	__u32 units = ip_len / 64;
 
@@ -33,70 +33,70 @@ BW_INLINE int bw_gaps_full_sized(struct bw_gaps *g, __u32 ip_len)
 		units = 0xff;
 	if (units > g->largest)
 		g->largest = units;
-	return units >= BW_FULL_UNITS && units == g->largest;
+	return units >= FLOW_FULL_UNITS && units == g->largest;
 }
 
-/* Whether requests in flight are kept in the next epoch, see bw_are_bursts(). */
-BW_INLINE void bw_gaps_choose(struct bw_gaps *g)
+/* Whether requests in flight are kept in the next epoch, see flow_are_bursts(). */
+BW_INLINE void flow_gaps_choose(struct flow_gaps *g)
 {
 	__u32 all;
 
-	if (g->flags & BW_GAPS_FLIGHT) {
-		if (g->flight.begun < BW_ENOUGH || !bw_are_bursts(g->flight.alone, g->flight.begun))
+	if (g->flags & FLOW_GAPS_FLIGHT) {
+		if (g->flight.begun < FLOW_ENOUGH || !flow_are_bursts(g->flight.alone, g->flight.begun))
 			return;
 	} else {
-		if (!(g->flags & BW_GAPS_BURSTS))
+		if (!(g->flags & FLOW_GAPS_BURSTS))
 			return;
-		all = bw_gaps_count(g);
-		if (all < BW_ENOUGH || bw_are_bursts(all - bw_gaps_marked(g), all))
+		all = flow_gaps_count(g);
+		if (all < FLOW_ENOUGH || flow_are_bursts(all - flow_gaps_marked(g), all))
 			return;
 		__builtin_memset(&g->flight, 0, sizeof(g->flight));
 	}
-	g->flags ^= BW_GAPS_FLIGHT | BW_GAPS_BURSTS;
+	g->flags ^= FLOW_GAPS_FLIGHT | FLOW_GAPS_BURSTS;
 }
 
 /* Begins an epoch; keeps when the last packet was, and what is known of the flow. */
-BW_INLINE void bw_gaps_open(struct bw_gaps *g, __u64 now)
+BW_INLINE void flow_gaps_open(struct flow_gaps *g, __u64 now)
 {
-	bw_gaps_choose(g);
+	flow_gaps_choose(g);
 	g->start = now;
-	if (g->flags & BW_GAPS_FLIGHT) {
-		bw_flight_open(&g->flight);
+	if (g->flags & FLOW_GAPS_FLIGHT) {
+		flow_flight_open(&g->flight);
 	} else {
-		for (int i = 0; i < BW_MODES; i++) {
+		for (int i = 0; i < FLOW_MODES; i++) {
 			g->mode[i].sum = 0;
 			g->mode[i].count = 0;
 			g->mode[i].marked = 0;
 		}
-		bw_row_store(g->lo, ~0ULL);
-		bw_row_store(g->hi, ~0ULL);
+		flow_row_store(g->lo, ~0ULL);
+		flow_row_store(g->hi, ~0ULL);
 	}
 	g->discarded = 0;
 	g->idle = 0;
 	g->resent = 0;
-	g->flags &= ~BW_GAPS_FULL;
+	g->flags &= ~FLOW_GAPS_FULL;
 }
 
 /* Whether the epoch is to be closed before a packet that counts is added to the next one. */
-BW_INLINE int bw_gaps_due(const struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now)
+BW_INLINE int flow_gaps_due(const struct flow_gaps *g, const struct flow_gaps_params *p, __u64 now)
 {
 	__u64 age = now - g->start;
 
-	if (g->flags & BW_GAPS_FULL)
+	if (g->flags & FLOW_GAPS_FULL)
 		return 1;
 	if (now <= g->start || age < p->epoch_ns)
 		return 0;
-	return age >= p->max_ns || (g->flags & BW_GAPS_FLIGHT ?
+	return age >= p->max_ns || (g->flags & FLOW_GAPS_FLIGHT ?
 					    g->flight.count + g->flight.pure_acks :
-					    bw_gaps_marked(g)) >= p->min_gaps;
+					    flow_gaps_marked(g)) >= p->min_gaps;
 }
 
 /*
  * A packet that counts. `marked`: the gap before it may be a pause between batches: the packet before
- * was not full-sized and, where the flow has BW_GAPS_ACKS, this one acknowledges more than that.
+ * was not full-sized and, where the flow has FLOW_GAPS_ACKS, this one acknowledges more than that.
  */
-BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
-			      int marked, int resent)
+BW_INLINE void flow_gaps_packet(struct flow_gaps *g, const struct flow_gaps_params *p, __u64 now,
+				int marked, int resent)
 {
 	__u64 last = g->last, gap = now - last;
 	__u32 units, code, upto;
@@ -110,76 +110,76 @@ BW_INLINE void bw_gaps_packet(struct bw_gaps *g, const struct bw_gaps_params *p,
 	else
 		g->last = now;
 	if (resent) {
-		bw_gaps_tally(g, &g->resent);
+		flow_gaps_tally(g, &g->resent);
 		return;
 	}
-	if (gap >> BW_IDLE_SHIFT >= p->idle_ns) {
-		bw_gaps_tally(g, &g->idle);
+	if (gap >> FLOW_IDLE_SHIFT >= p->idle_ns) {
+		flow_gaps_tally(g, &g->idle);
 		return;
 	}
-	units = bw_gap_units(gap);
-	if (p->algorithm == BW_GAPS_FIXED) {
-		bw_gaps_fixed(g, p, units);
+	units = flow_gap_units(gap);
+	if (p->algorithm == FLOW_GAPS_FIXED) {
+		flow_gaps_fixed(g, p, units);
 		return;
 	}
-	code = bw_gap_code(units);
-	upto = bw_modes_upto(bw_row_load(g->lo), code);
-	if (upto && g->hi[(upto - 1) & (BW_MODES - 1)] >= code)
+	code = flow_gap_code(units);
+	upto = flow_modes_upto(flow_row_load(g->lo), code);
+	if (upto && g->hi[(upto - 1) & (FLOW_MODES - 1)] >= code)
 		upto--;
 	else
-		upto = bw_modes_place_apart(g, code, upto);
-	bw_mode_add(g, &g->mode[upto & (BW_MODES - 1)], units, marked);
+		upto = flow_modes_place_apart(g, code, upto);
+	flow_mode_add(g, &g->mode[upto & (FLOW_MODES - 1)], units, marked);
 }
 
 /*
  * All responses had come at `at`, and the client sends only `now`: in between it thought, which is not
  * latency. The ACK that told may itself be a delayed one, so a gap that is idle anyway stays so.
  */
-BW_INLINE void bw_gaps_answered(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
-				__u64 at)
+BW_INLINE void flow_gaps_answered(struct flow_gaps *g, const struct flow_gaps_params *p, __u64 now,
+				  __u64 at)
 {
 	if (g->last <= at && at <= now && now - g->last < p->idle_ns)
 		g->last += now - at;
 }
 
-BW_INLINE void bw_gaps_after(struct bw_gaps *g, __u32 ip_len)
+BW_INLINE void flow_gaps_after(struct flow_gaps *g, __u32 ip_len)
 {
-	if (bw_gaps_full_sized(g, ip_len))
-		g->flags |= BW_GAPS_AFTER_FULL;
+	if (flow_gaps_full_sized(g, ip_len))
+		g->flags |= FLOW_GAPS_AFTER_FULL;
 	else
-		g->flags &= ~BW_GAPS_AFTER_FULL;
+		g->flags &= ~FLOW_GAPS_AFTER_FULL;
 }
 
 /* A packet with payload that is seen for the first time, where requests in flight are kept. */
-BW_INLINE void bw_gaps_in_flight(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
-				 enum bw_cause cause, __u64 at)
+BW_INLINE void flow_gaps_in_flight(struct flow_gaps *g, const struct flow_gaps_params *p, __u64 now,
+				   enum flow_cause cause, __u64 at)
 {
 	/* what a response released is a request, whatever its size */
-	int begins = !(g->flags & BW_GAPS_AFTER_FULL) || cause != BW_NO_NEWS;
-	struct bw_flight *f = &g->flight;
+	int begins = !(g->flags & FLOW_GAPS_AFTER_FULL) || cause != FLOW_NO_NEWS;
+	struct flow_flight *f = &g->flight;
 	__u64 last = g->last;
 
 	if (now < last)
 		now = last; /* clocks of CPUs differ */
 	g->last = now;
 	f->gaps += !!last;
-	if (cause != BW_NEWS && last && (now - last) >> BW_IDLE_SHIFT >= p->idle_ns) {
-		bw_gaps_tally(g, &g->idle);
-		if (cause == BW_NO_NEWS)
-			bw_flight_drained(f);
+	if (cause != FLOW_NEWS && last && (now - last) >> FLOW_IDLE_SHIFT >= p->idle_ns) {
+		flow_gaps_tally(g, &g->idle);
+		if (cause == FLOW_NO_NEWS)
+			flow_flight_drained(f);
 	}
-	bw_flight_packet(f, now, last, cause, at, begins);
+	flow_flight_packet(f, now, last, cause, at, begins);
 }
 
 /* A pure ACK: it does not count, but says when a response came. */
-BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+BW_INLINE void flow_gaps_tcp_ack(const struct flow_gaps *g, struct flow_stream *s, __u64 now, __u32 ack)
 {
 	__u32 units;
 
 	if (!g->last || !bw_after(ack, s->ack))
 		return;
 	s->ack = ack;
-	units = now > g->last ? bw_gap_units(now - g->last) : 0;
+	units = now > g->last ? flow_gap_units(now - g->last) : 0;
 	s->acked_at = units ? units : 1;
 }
 
@@ -187,13 +187,13 @@ BW_INLINE void bw_gaps_tcp_ack(const struct bw_gaps *g, struct bw_stream *s, __u
  * A retransmission, where requests in flight are kept. It says of responses what a pure ACK does; when
  * one was told of, the time of that is relative to `last`.
  */
-BW_INLINE void bw_gaps_resent(struct bw_gaps *g, struct bw_stream *s, __u64 now, __u32 ack)
+BW_INLINE void flow_gaps_resent(struct flow_gaps *g, struct flow_stream *s, __u64 now, __u32 ack)
 {
 	if (s->acked_at || bw_after(ack, s->ack))
-		bw_gaps_tcp_ack(g, s, now, ack);
+		flow_gaps_tcp_ack(g, s, now, ack);
 	else if (now > g->last)
 		g->last = now;
-	bw_gaps_tally(g, &g->resent);
+	flow_gaps_tally(g, &g->resent);
 }
 
 /*
@@ -201,35 +201,35 @@ BW_INLINE void bw_gaps_resent(struct bw_gaps *g, struct bw_stream *s, __u64 now,
  * that ends without news of the server is no pause. When a pure ACK has already told all that the
  * segment acknowledges, the responses were complete by then.
  */
-BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct bw_gaps_params *p,
-			   __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
+BW_INLINE void flow_gaps_tcp(struct flow_gaps *g, struct flow_stream *s, const struct flow_gaps_params *p,
+			     __u64 now, __u32 seq, __u32 len, __u32 ack, __u32 ip_len)
 {
 	int first = !g->last, acked = s->acked_at != 0, news = bw_after(ack, s->ack);
-	__u64 at = g->last + ((__u64)s->acked_at << BW_GAP_SHIFT);
+	__u64 at = g->last + ((__u64)s->acked_at << FLOW_GAP_SHIFT);
 	__u32 end = seq + len;
 	int behind = !first && !bw_after(end, s->next_seq);
-	enum bw_cause cause;
+	enum flow_cause cause;
 
-	if (p->algorithm == BW_GAPS_AUTO && !(g->flags & BW_GAPS_ACKS)) {
+	if (p->algorithm == FLOW_GAPS_AUTO && !(g->flags & FLOW_GAPS_ACKS)) {
 		__builtin_memset(&g->flight, 0, sizeof(g->flight));
-		g->flags |= BW_GAPS_FLIGHT;
+		g->flags |= FLOW_GAPS_FLIGHT;
 	}
-	g->flags |= BW_GAPS_ACKS;
-	if (g->flags & BW_GAPS_FLIGHT) {
-		if (behind && bw_flight_resent(&g->flight, len)) {
-			bw_gaps_resent(g, s, now, ack);
+	g->flags |= FLOW_GAPS_ACKS;
+	if (g->flags & FLOW_GAPS_FLIGHT) {
+		if (behind && flow_flight_resent(&g->flight, len)) {
+			flow_gaps_resent(g, s, now, ack);
 			return;
 		}
 		if (!first && bw_after(seq, s->next_seq))
-			bw_flight_jumped(&g->flight, seq - s->next_seq);
-		cause = first ? BW_NO_NEWS : news ? BW_NEWS : acked ? BW_PURE_ACK : BW_NO_NEWS;
-		bw_gaps_in_flight(g, p, now, cause, at);
+			flow_flight_jumped(&g->flight, seq - s->next_seq);
+		cause = first ? FLOW_NO_NEWS : news ? FLOW_NEWS : acked ? FLOW_PURE_ACK : FLOW_NO_NEWS;
+		flow_gaps_in_flight(g, p, now, cause, at);
 	} else {
 		if (acked && !news && !first)
-			bw_gaps_answered(g, p, now, at);
-		bw_gaps_packet(g, p, now, first || news || acked, behind);
+			flow_gaps_answered(g, p, now, at);
+		flow_gaps_packet(g, p, now, first || news || acked, behind);
 	}
-	bw_gaps_after(g, ip_len);
+	flow_gaps_after(g, ip_len);
 	if (first || !behind)
 		s->next_seq = end;
 	if (first || news)
@@ -238,11 +238,11 @@ BW_INLINE void bw_gaps_tcp(struct bw_gaps *g, struct bw_stream *s, const struct 
 }
 
 /* A datagram, or any packet of which only the length is known. */
-BW_INLINE void bw_gaps_datagram(struct bw_gaps *g, const struct bw_gaps_params *p, __u64 now,
-				__u32 ip_len)
+BW_INLINE void flow_gaps_datagram(struct flow_gaps *g, const struct flow_gaps_params *p, __u64 now,
+				  __u32 ip_len)
 {
-	bw_gaps_packet(g, p, now, !(g->flags & BW_GAPS_AFTER_FULL), 0);
-	bw_gaps_after(g, ip_len);
+	flow_gaps_packet(g, p, now, !(g->flags & FLOW_GAPS_AFTER_FULL), 0);
+	flow_gaps_after(g, ip_len);
 }
 
 #endif

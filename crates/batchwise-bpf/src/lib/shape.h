@@ -3,25 +3,25 @@
  * What an epoch says when it closes: which of its modes are latency, and which of those are pauses
  * between batches (docs/research/passive.md). Helper-free.
  */
-#ifndef BW_SHAPE_H
-#define BW_SHAPE_H
+#ifndef FLOW_SHAPE_H
+#define FLOW_SHAPE_H
 
 #include "modes.h"
 
-#define BW_VALLEY 16	/* a ratio of 4 between neighbouring modes separates bursts from pauses */
-#define BW_THINK 32	/* a ratio of 16: above it lies what is not latency */
-#define BW_SUPPORT 8	/* fewer than one in 8 gaps that stand apart are not the pauses */
-#define BW_IDLE_VALLEY 8 /* a ratio of 2: gaps over idle_ns that stand apart */
+#define FLOW_VALLEY 16	/* a ratio of 4 between neighbouring modes separates bursts from pauses */
+#define FLOW_THINK 32	/* a ratio of 16: above it lies what is not latency */
+#define FLOW_SUPPORT 8	/* fewer than one in 8 gaps that stand apart are not the pauses */
+#define FLOW_IDLE_VALLEY 8 /* a ratio of 2: gaps over idle_ns that stand apart */
 
 /* What several modes hold together. */
-struct bw_span {
+struct flow_span {
 	__u64 sum; /* units */
 	__u64 count;
 	__u64 marked;
 };
 
 /* Adds mode i where c is 1. */
-BW_INLINE void bw_span_add(struct bw_span *s, const struct bw_gaps *g, __u32 i, __u64 c)
+BW_INLINE void flow_span_add(struct flow_span *s, const struct flow_gaps *g, __u32 i, __u64 c)
 {
 	s->sum += g->mode[i].sum & -c;
 	s->count += g->mode[i].count & -c;
@@ -29,13 +29,13 @@ BW_INLINE void bw_span_add(struct bw_span *s, const struct bw_gaps *g, __u32 i, 
 }
 
 /* How far mode i lies above its lower neighbour, in codes; meaningless where there is no mode i. */
-BW_INLINE __u64 bw_valley(__u64 lo, __u64 hi, __u32 i)
+BW_INLINE __u64 flow_valley(__u64 lo, __u64 hi, __u32 i)
 {
-	return i ? (bw_byte(lo, i) - bw_byte(hi, i - 1)) & 0xff : 0;
+	return i ? (flow_byte(lo, i) - flow_byte(hi, i - 1)) & 0xff : 0;
 }
 
 /* Which part of the gaps is latency, and which of them are the pauses. */
-struct bw_shape {
+struct flow_shape {
 	__u64 pauses;  /* the first mode of pauses */
 	__u64 end;     /* the first mode beyond latency */
 	__u64 counted; /* no mark helps: all gaps count as marked */
@@ -49,91 +49,91 @@ struct bw_shape {
  * the other). Without, the lowest valley with enough gaps above it does. Few gaps far above the
  * pauses are think time.
  */
-BW_INLINE void bw_gaps_shape(const struct bw_gaps *g, const struct bw_gaps_params *p,
-			     struct bw_shape *s)
+BW_INLINE void flow_gaps_shape(const struct flow_gaps *g, const struct flow_gaps_params *p,
+			       struct flow_shape *s)
 {
-	__u64 lo = bw_row_load(g->lo), hi = bw_row_load(g->hi);
-	__u64 idle = bw_gap_code(bw_gap_units(p->idle_ns)), acks = g->flags & BW_GAPS_ACKS;
+	__u64 lo = flow_row_load(g->lo), hi = flow_row_load(g->hi);
+	__u64 idle = flow_gap_code(flow_gap_units(p->idle_ns)), acks = g->flags & FLOW_GAPS_ACKS;
 	__u64 total, upto_end, end = 0, valley = 0;
-	__u32 weight[BW_MODES];
-	struct bw_span all = {}, below = {};
+	__u32 weight[FLOW_MODES];
+	struct flow_span all = {}, below = {};
 
-	for (__u32 i = 0; i < BW_MODES; i++)
-		end += bw_less(bw_byte(lo, i), BW_NO_MODE);
-	for (__u32 i = BW_MODES; i-- > 0;) {
-		__u64 apart = i ? bw_less(bw_valley(lo, hi, i), BW_IDLE_VALLEY) ^ 1 : 1;
+	for (__u32 i = 0; i < FLOW_MODES; i++)
+		end += bw_less(flow_byte(lo, i), FLOW_NO_MODE);
+	for (__u32 i = FLOW_MODES; i-- > 0;) {
+		__u64 apart = i ? bw_less(flow_valley(lo, hi, i), FLOW_IDLE_VALLEY) ^ 1 : 1;
 
-		end = bw_select(bw_less(i, end) & apart & (bw_less(bw_byte(lo, i), idle) ^ 1), i,
-				end);
+		end = flow_select(bw_less(i, end) & apart & (bw_less(flow_byte(lo, i), idle) ^ 1), i,
+				  end);
 	}
-	for (__u32 i = 0; i < BW_MODES; i++)
-		bw_span_add(&all, g, i, bw_less(i, end));
+	for (__u32 i = 0; i < FLOW_MODES; i++)
+		flow_span_add(&all, g, i, bw_less(i, end));
 	s->counted = (acks ^ 1) & bw_less(all.marked, 1);
-	total = bw_select(s->counted, all.count, all.marked);
-	for (__u32 i = 0; i < BW_MODES; i++) {
-		__u64 under = bw_select(s->counted, below.count, below.marked);
+	total = flow_select(s->counted, all.count, all.marked);
+	for (__u32 i = 0; i < FLOW_MODES; i++) {
+		__u64 under = flow_select(s->counted, below.count, below.marked);
 		__u64 over = total - (under & -bw_less(i, end));
 		__u64 burst = bw_less(under * 2, below.count) & bw_less(under * 2, over);
-		__u64 lowest = bw_less(valley, 1) & (bw_less(over * BW_SUPPORT, total) ^ 1);
-		__u64 deep = bw_less(bw_valley(lo, hi, i), BW_VALLEY) ^ 1;
+		__u64 lowest = bw_less(valley, 1) & (bw_less(over * FLOW_SUPPORT, total) ^ 1);
+		__u64 deep = bw_less(flow_valley(lo, hi, i), FLOW_VALLEY) ^ 1;
 
-		valley = bw_select(bw_less(i, end) & deep & bw_select(acks, burst, lowest), i,
-				   valley);
+		valley = flow_select(bw_less(i, end) & deep & flow_select(acks, burst, lowest), i,
+				     valley);
 		weight[i] = under;
-		bw_span_add(&below, g, i, 1);
+		flow_span_add(&below, g, i, 1);
 	}
 	s->pauses = valley;
 	upto_end = total;
-	for (__u32 i = BW_MODES; i-- > 0;) {
-		__u64 far = bw_less(bw_valley(lo, hi, i), BW_THINK) ^ 1;
+	for (__u32 i = FLOW_MODES; i-- > 0;) {
+		__u64 far = bw_less(flow_valley(lo, hi, i), FLOW_THINK) ^ 1;
 		__u64 inside = bw_less(i, end) & bw_less(valley, i);
 		__u64 rest = (upto_end - weight[i]) & -inside;
-		__u64 think = inside & far & bw_less(rest * BW_SUPPORT, total);
+		__u64 think = inside & far & bw_less(rest * FLOW_SUPPORT, total);
 
-		end = bw_select(think, i, end);
-		upto_end = bw_select(think, weight[i], upto_end);
+		end = flow_select(think, i, end);
+		upto_end = flow_select(think, weight[i], upto_end);
 	}
 	s->end = end;
-	s->trust = bw_select(s->counted, 400,
-			     bw_select(acks, 950, bw_select(bw_less(0, valley), 850, 700)));
+	s->trust = flow_select(s->counted, 400,
+			       flow_select(acks, 950, flow_select(bw_less(0, valley), 850, 700)));
 }
 
-BW_INLINE void bw_gaps_estimate(const struct bw_gaps *g, const struct bw_gaps_params *p,
-				struct bw_estimate *out)
+BW_INLINE void flow_gaps_estimate(const struct flow_gaps *g, const struct flow_gaps_params *p,
+				  struct flow_estimate *out)
 {
-	struct bw_span all = {}, latency = {}, pauses = {};
-	struct bw_shape s = { .pauses = 1, .end = BW_MODES, .trust = 500 };
+	struct flow_span all = {}, latency = {}, pauses = {};
+	struct flow_shape s = { .pauses = 1, .end = FLOW_MODES, .trust = 500 };
 	__u64 n;
 
 	__builtin_memset(out, 0, sizeof(*out));
-	if (g->flags & BW_GAPS_FLIGHT) {
+	if (g->flags & FLOW_GAPS_FLIGHT) {
 		out->idle = g->idle;
 		out->gaps = g->flight.gaps + g->resent;
-		bw_flight_estimate(&g->flight, out);
+		flow_flight_estimate(&g->flight, out);
 		if (!out->batches && g->resent + out->idle)
-			out->flags = BW_EST_STALLED;
+			out->flags = FLOW_EST_STALLED;
 		return;
 	}
-	if (p->algorithm != BW_GAPS_FIXED)
-		bw_gaps_shape(g, p, &s);
-	for (__u32 i = 0; i < BW_MODES; i++) {
+	if (p->algorithm != FLOW_GAPS_FIXED)
+		flow_gaps_shape(g, p, &s);
+	for (__u32 i = 0; i < FLOW_MODES; i++) {
 		__u64 inside = bw_less(i, s.end);
 
-		bw_span_add(&all, g, i, 1);
-		bw_span_add(&latency, g, i, inside);
-		bw_span_add(&pauses, g, i, inside & (bw_less(i, s.pauses) ^ 1));
+		flow_span_add(&all, g, i, 1);
+		flow_span_add(&latency, g, i, inside);
+		flow_span_add(&pauses, g, i, inside & (bw_less(i, s.pauses) ^ 1));
 	}
 	out->gaps = all.count + g->discarded + g->idle + g->resent;
 	out->idle = g->idle + all.count - latency.count;
-	n = bw_select(s.counted, pauses.count, pauses.marked);
+	n = flow_select(s.counted, pauses.count, pauses.marked);
 	if (!n) {
 		if (g->resent + out->idle)
-			out->flags = BW_EST_STALLED;
+			out->flags = FLOW_EST_STALLED;
 		return;
 	}
 	out->batches = n;
-	out->latency = (latency.sum << BW_GAP_SHIFT) / n;
-	out->ibg = (pauses.sum << BW_GAP_SHIFT) / pauses.count;
+	out->latency = (latency.sum << FLOW_GAP_SHIFT) / n;
+	out->ibg = (pauses.sum << FLOW_GAP_SHIFT) / pauses.count;
 	/* n / (n + 3), and what had no room */
 	out->confidence = s.trust * n / (n + 3) * all.count / (all.count + g->discarded);
 }

@@ -3,28 +3,28 @@
  * The exchange's TCP option (docs/research/exchange.md): encoding, decoding, and adding up counters that
  * wrap. Helper-free: compiled into the BPF programs and, for the tests, on the host.
  */
-#ifndef BW_WIRE_H
-#define BW_WIRE_H
+#ifndef SENSE_WIRE_H
+#define SENSE_WIRE_H
 
 #include "queue.h"
 
-#define BW_OPT_KIND 253	   /* RFC 4727, shared experimental use */
-#define BW_OPT_EXID 0x4257 /* RFC 6994 experiment identifier: "BW" */
-#define BW_OPT_HELLO_LEN 4 /* on SYN and SYN-ACK: "I speak it" */
-#define BW_OPT_LEN 16	   /* one queue */
+#define SENSE_OPT_KIND 253	   /* RFC 4727, shared experimental use */
+#define SENSE_OPT_EXID 0x4257 /* RFC 6994 experiment identifier: "BW" */
+#define SENSE_OPT_HELLO_LEN 4 /* on SYN and SYN-ACK: "I speak it" */
+#define SENSE_OPT_LEN 16	   /* one queue */
 
 /* The `unit` of what is no queue of TCP's; its `queue` says what it is. */
-#define BW_WIRE_AGENT 3
-#define BW_WIRE_STATE 0 /* for how long the agent counts, in place of an integral */
-#define BW_WIRE_HINT 1	/* requests, from the application's own create() and complete() */
+#define SENSE_WIRE_AGENT 3
+#define SENSE_WIRE_STATE 0 /* for how long the agent counts, in place of an integral */
+#define SENSE_WIRE_HINT 1	/* requests, from the application's own create() and complete() */
 
-#define BW_WIRE_TIME_SHIFT 10  /* 1.024 us: 28 bits wrap in 275 s */
-#define BW_WIRE_BYTES_SHIFT 10 /* bytes are integrated as KiB */
-#define BW_WIRE_TIME_MASK 0x0fffffffU
+#define SENSE_WIRE_TIME_SHIFT 10  /* 1.024 us: 28 bits wrap in 275 s */
+#define SENSE_WIRE_BYTES_SHIFT 10 /* bytes are integrated as KiB */
+#define SENSE_WIRE_TIME_MASK 0x0fffffffU
 
 /* A queue of the peer: the last raw counters from the wire, and what they add up to. */
-struct bw_peer_queue {
-	__u64 time;	/* units of 2^BW_WIRE_TIME_SHIFT ns */
+struct sense_peer_queue {
+	__u64 time;	/* units of 2^SENSE_WIRE_TIME_SHIFT ns */
 	__u64 integral; /* as on the wire */
 	__u64 total;	/* items */
 	__u32 raw_time;
@@ -34,7 +34,7 @@ struct bw_peer_queue {
 };
 
 /* A decoded option. */
-struct bw_wire {
+struct sense_wire {
 	__u32 unit;
 	__u32 queue;
 	__u32 time;
@@ -42,7 +42,7 @@ struct bw_wire {
 	__u32 integral;
 };
 
-BW_INLINE void bw_put32(__u8 *p, __u32 v)
+BW_INLINE void sense_put32(__u8 *p, __u32 v)
 {
 	p[0] = v >> 24;
 	p[1] = v >> 16;
@@ -50,55 +50,55 @@ BW_INLINE void bw_put32(__u8 *p, __u32 v)
 	p[3] = v;
 }
 
-BW_INLINE __u32 bw_get32(const __u8 *p)
+BW_INLINE __u32 sense_get32(const __u8 *p)
 {
 	return (__u32)p[0] << 24 | (__u32)p[1] << 16 | (__u32)p[2] << 8 | p[3];
 }
 
-BW_INLINE void bw_wire_header(__u8 *opt, __u8 len)
+BW_INLINE void sense_wire_header(__u8 *opt, __u8 len)
 {
-	opt[0] = BW_OPT_KIND;
+	opt[0] = SENSE_OPT_KIND;
 	opt[1] = len;
-	opt[2] = BW_OPT_EXID >> 8;
-	opt[3] = BW_OPT_EXID & 0xff;
+	opt[2] = SENSE_OPT_EXID >> 8;
+	opt[3] = SENSE_OPT_EXID & 0xff;
 }
 
-/* Writes BW_OPT_LEN bytes. */
-BW_INLINE void bw_wire_encode(__u8 *opt, __u32 unit, __u32 queue, const struct bw_queue *q)
+/* Writes SENSE_OPT_LEN bytes. */
+BW_INLINE void sense_wire_encode(__u8 *opt, __u32 unit, __u32 queue, const struct sense_queue *q)
 {
-	__u32 time = (q->time >> BW_WIRE_TIME_SHIFT) & BW_WIRE_TIME_MASK;
-	int shift = BW_WIRE_TIME_SHIFT + (unit == BW_BYTES ? BW_WIRE_BYTES_SHIFT : 0);
+	__u32 time = (q->time >> SENSE_WIRE_TIME_SHIFT) & SENSE_WIRE_TIME_MASK;
+	int shift = SENSE_WIRE_TIME_SHIFT + (unit == SENSE_BYTES ? SENSE_WIRE_BYTES_SHIFT : 0);
 
-	bw_wire_header(opt, BW_OPT_LEN);
-	bw_put32(opt + 4, (unit << 2 | queue) << 28 | time);
-	bw_put32(opt + 8, q->total);
-	bw_put32(opt + 12, q->integral >> shift);
+	sense_wire_header(opt, SENSE_OPT_LEN);
+	sense_put32(opt + 4, (unit << 2 | queue) << 28 | time);
+	sense_put32(opt + 8, q->total);
+	sense_put32(opt + 12, q->integral >> shift);
 }
 
 /*
- * Writes BW_OPT_LEN bytes; `open`: for so many ns from now the sender counts, and would hear of the
+ * Writes SENSE_OPT_LEN bytes; `open`: for so many ns from now the sender counts, and would hear of the
  * receiver's queues.
  */
-BW_INLINE void bw_wire_encode_state(__u8 *opt, __u64 now, __u64 open)
+BW_INLINE void sense_wire_encode_state(__u8 *opt, __u64 now, __u64 open)
 {
-	struct bw_queue state = { .time = now, .integral = open };
+	struct sense_queue state = { .time = now, .integral = open };
 
-	bw_wire_encode(opt, BW_WIRE_AGENT, BW_WIRE_STATE, &state);
+	sense_wire_encode(opt, SENSE_WIRE_AGENT, SENSE_WIRE_STATE, &state);
 }
 
 /* 0, or -1 for what is not such an option. */
-BW_INLINE int bw_wire_decode(const __u8 *opt, struct bw_wire *w)
+BW_INLINE int sense_wire_decode(const __u8 *opt, struct sense_wire *w)
 {
-	__u32 head = bw_get32(opt + 4);
+	__u32 head = sense_get32(opt + 4);
 
-	if (opt[0] != BW_OPT_KIND || opt[1] != BW_OPT_LEN || opt[2] != BW_OPT_EXID >> 8 ||
-	    opt[3] != (BW_OPT_EXID & 0xff))
+	if (opt[0] != SENSE_OPT_KIND || opt[1] != SENSE_OPT_LEN || opt[2] != SENSE_OPT_EXID >> 8 ||
+	    opt[3] != (SENSE_OPT_EXID & 0xff))
 		return -1;
 	w->unit = head >> 30;
 	w->queue = head >> 28 & 3;
-	w->time = head & BW_WIRE_TIME_MASK;
-	w->total = bw_get32(opt + 8);
-	w->integral = bw_get32(opt + 12);
+	w->time = head & SENSE_WIRE_TIME_MASK;
+	w->total = sense_get32(opt + 8);
+	w->integral = sense_get32(opt + 12);
 	return 0;
 }
 
@@ -107,11 +107,11 @@ BW_INLINE int bw_wire_decode(const __u8 *opt, struct bw_wire *w)
  * burst repeats its option in every segment, retransmissions reorder). Counters of a connection
  * begin at zero, so the first one heard is itself a difference.
  */
-BW_INLINE int bw_wire_add(struct bw_peer_queue *p, const struct bw_wire *w)
+BW_INLINE int sense_wire_add(struct sense_peer_queue *p, const struct sense_wire *w)
 {
-	__u32 dt = (w->time - p->raw_time) & BW_WIRE_TIME_MASK;
+	__u32 dt = (w->time - p->raw_time) & SENSE_WIRE_TIME_MASK;
 
-	if (p->heard && (dt == 0 || dt > BW_WIRE_TIME_MASK / 2))
+	if (p->heard && (dt == 0 || dt > SENSE_WIRE_TIME_MASK / 2))
 		return -1;
 	if (p->heard)
 		p->time += dt;

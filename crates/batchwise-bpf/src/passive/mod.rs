@@ -138,9 +138,9 @@ impl PassiveSensor {
     pub fn program(&self) -> BorrowedFd<'_> {
         let progs = &self.skel.progs;
         match self.attached {
-            Attach::Tc => progs.bw_tc.as_fd(),
-            _ if self.then => progs.bw_xdp_then.as_fd(),
-            _ => progs.bw_xdp.as_fd(),
+            Attach::Tc => progs.passive_tc.as_fd(),
+            _ if self.then => progs.passive_xdp_then.as_fd(),
+            _ => progs.passive_xdp.as_fd(),
         }
     }
 
@@ -153,12 +153,12 @@ impl PassiveSensor {
     /// Closes the epochs of idle flows, forgets the long idle, and gives what closed, as
     /// [`Self::poll`] does. Call it once per interval.
     pub fn sweep(&mut self) -> Result<Vec<Epoch>, Error> {
-        self.events.sweep(&self.skel.progs.bw_sweep, false)
+        self.events.sweep(&self.skel.progs.flow_sweep, false)
     }
 
     /// Closes all epochs, as at the end: what they have measured is not lost.
     pub fn close_all(&mut self) -> Result<Vec<Epoch>, Error> {
-        self.events.sweep(&self.skel.progs.bw_sweep, true)
+        self.events.sweep(&self.skel.progs.flow_sweep, true)
     }
 
     /// What became of the packets so far.
@@ -239,13 +239,13 @@ pub(crate) fn load(
         flows.map_err(sizing("sizing the flow table"))?;
 
         let then = config.then.is_some();
-        open.progs.bw_tc.set_autoload(attached == Attach::Tc);
+        open.progs.passive_tc.set_autoload(attached == Attach::Tc);
         let xdp = attached != Attach::Tc;
-        open.progs.bw_xdp.set_autoload(xdp && !then);
-        open.progs.bw_xdp_then.set_autoload(xdp && then);
+        open.progs.passive_xdp.set_autoload(xdp && !then);
+        open.progs.passive_xdp_then.set_autoload(xdp && then);
         let flags = if frags { XDP_FRAGS } else { 0 };
-        open.progs.bw_xdp.set_flags(flags);
-        open.progs.bw_xdp_then.set_flags(flags);
+        open.progs.passive_xdp.set_flags(flags);
+        open.progs.passive_xdp_then.set_flags(flags);
         Ok(())
     })
 }

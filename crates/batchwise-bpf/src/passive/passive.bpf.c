@@ -7,7 +7,7 @@
 #include "../lib/frame.h"
 
 #define TCX_NEXT -1
-#define BW_PULL 256 /* headers that a socket buffer may keep in another part */
+#define PASSIVE_PULL 256 /* headers that a socket buffer may keep in another part */
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -22,7 +22,7 @@ struct {
 	__type(value, __u32);
 } then SEC(".maps");
 
-BW_INLINE int bw_port_watched(__u32 port)
+BW_INLINE int passive_port_watched(__u32 port)
 {
 	__u32 word = port / 64;
 
@@ -32,25 +32,25 @@ BW_INLINE int bw_port_watched(__u32 port)
 	return word < 65536 / 64 && port_bits[word] >> (port % 64) & 1;
 }
 
-BW_INLINE int bw_see_watched(const struct bw_packet *pkt)
+BW_INLINE int passive_observe_watched(const struct bw_packet *pkt)
 {
-	return bw_port_watched(pkt->tuple.dport) ? bw_see(pkt) : BW_FATE_OTHER;
+	return passive_port_watched(pkt->tuple.dport) ? flow_observe(pkt) : FLOW_FATE_OTHER;
 }
 
 /* `frame`: bytes. */
-BW_INLINE int bw_fate(int parsed, const struct bw_packet *pkt, __u64 frame)
+BW_INLINE int passive_fate(int parsed, const struct bw_packet *pkt, __u64 frame)
 {
 	if (parsed == BW_PARSED)
-		return pkt->link + pkt->length <= frame ? bw_see_watched(pkt) : BW_FATE_MALFORMED;
+		return pkt->link + pkt->length <= frame ? passive_observe_watched(pkt) : FLOW_FATE_MALFORMED;
 	if (parsed == BW_PARSE_FRAGMENT)
-		return BW_FATE_FRAGMENT;
-	return parsed == BW_PARSE_OTHER ? BW_FATE_OTHER : BW_FATE_MALFORMED;
+		return FLOW_FATE_FRAGMENT;
+	return parsed == BW_PARSE_OTHER ? FLOW_FATE_OTHER : FLOW_FATE_MALFORMED;
 }
 
-BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
+BW_INLINE void passive_observe_xdp(struct xdp_md *ctx)
 {
 	const __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct bw_counters *c = bw_counters();
+	struct flow_counters *c = flow_counters();
 	struct bw_packet pkt;
 	__u64 frame = end - data;
 	int parsed;
@@ -60,41 +60,41 @@ BW_INLINE void bw_see_xdp(struct xdp_md *ctx)
 	parsed = bw_parse_packet(data, end, &pkt);
 	if (parsed == BW_PARSED && pkt.link + pkt.length > frame)
 		frame = bw_frame_length(ctx); /* with the parts beyond the first */
-	bw_tally(c, bw_fate(parsed, &pkt, frame));
+	flow_tally(c, passive_fate(parsed, &pkt, frame));
 }
 
 /* Programs that call each other agree on `frags`. */
 SEC("?xdp")
-int bw_xdp(struct xdp_md *ctx)
+int passive_xdp(struct xdp_md *ctx)
 {
-	bw_see_xdp(ctx);
+	passive_observe_xdp(ctx);
 	return XDP_PASS;
 }
 
 /* The same, and the verdict is another program's. */
 SEC("?xdp")
-int bw_xdp_then(struct xdp_md *ctx)
+int passive_xdp_then(struct xdp_md *ctx)
 {
-	bw_see_xdp(ctx);
+	passive_observe_xdp(ctx);
 	bpf_tail_call(ctx, &then, 0);
 	return XDP_PASS; /* it was taken out */
 }
 
 SEC("?tc")
-int bw_tc(struct __sk_buff *skb)
+int passive_tc(struct __sk_buff *skb)
 {
-	struct bw_counters *c = bw_counters();
+	struct flow_counters *c = flow_counters();
 	__u32 linear = skb->data_end - skb->data, headers = skb->len;
 	struct bw_packet pkt;
 
-	if (headers > BW_PULL)
-		headers = BW_PULL;
+	if (headers > PASSIVE_PULL)
+		headers = PASSIVE_PULL;
 	if (linear < headers) /* else the driver left headers in the buffer's other parts */
 		bpf_skb_pull_data(skb, headers);
 	if (c) {
 		const __u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
-		bw_tally(c, bw_fate(bw_parse_packet(data, end, &pkt), &pkt, skb->len));
+		flow_tally(c, passive_fate(bw_parse_packet(data, end, &pkt), &pkt, skb->len));
 	}
 	return TCX_NEXT;
 }

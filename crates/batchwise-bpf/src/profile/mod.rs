@@ -102,7 +102,7 @@ impl Sampler {
             &skel.maps.samples,
             &samples,
             |all: &mut Vec<Sample>, bytes| {
-                all.extend(read::<types::bw_sample>(bytes).map(|sample| Sample::of(&sample)));
+                all.extend(read::<types::profile_sample>(bytes).map(|sample| Sample::of(&sample)));
             },
         )?;
         Ok(Self {
@@ -129,7 +129,7 @@ impl Sampler {
     fn attach(&mut self, cpu: u32) -> Result<(), Error> {
         let clock = open_clock(self.clock, cpu, period(cpu, self.hz, self.speed));
         let clock = clock.map_err(Error::io("opening a CPU's clock"))?;
-        let program = &self.skel.progs.bw_tick;
+        let program = &self.skel.progs.profile_tick;
         let link = program.attach_perf_event(clock.as_raw_fd());
         let link = link.map_err(Error::bpf("attaching to a CPU's clock"))?;
         // the link closes it
@@ -227,7 +227,7 @@ fn room(cpus: u32) -> u32 {
 }
 
 fn look_every(cpus: u32, hz: u32) -> Duration {
-    let a_second = f64::from(cpus) * f64::from(hz) * size_of::<types::bw_sample>() as f64;
+    let a_second = f64::from(cpus) * f64::from(hz) * size_of::<types::profile_sample>() as f64;
     let until_half = f64::from(room(cpus)) / 2.0 / a_second.max(1.0);
     Duration::from_secs_f64(until_half).clamp(OFTEN, SELDOM)
 }
@@ -274,7 +274,7 @@ pub fn online_cpus() -> Result<Vec<u32>, Error> {
 }
 
 impl Sample {
-    fn of(sample: &types::bw_sample) -> Self {
+    fn of(sample: &types::profile_sample) -> Self {
         let stack = |addresses: &[u64], bytes: i32| {
             let count = usize::try_from(bytes).unwrap_or(0) / size_of::<u64>();
             addresses[..count.min(addresses.len())].to_vec()

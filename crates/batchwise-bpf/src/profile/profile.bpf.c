@@ -35,10 +35,10 @@ const volatile int cgroup_level;
 __u64 lost;
 
 SEC("perf_event")
-int bw_tick(void *ctx)
+int profile_tick(void *ctx)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;
-	struct bw_sample *sample;
+	struct profile_sample *sample;
 
 	if (only_pids && !bpf_map_lookup_elem(&pids, &pid))
 		return 0;
@@ -62,4 +62,4 @@ int bw_tick(void *ctx)
 }
 
 /* No map has it by type: it tells the loader's generator of it. */
-struct bw_sample *of_sample;
+struct profile_sample *of_sample;

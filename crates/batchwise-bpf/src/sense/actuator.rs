@@ -24,7 +24,7 @@ use crate::plain::{bytes, octets, read};
 use crate::sense_skel::{OpenSenseSkel, types};
 
 /// Services that can be switched at a time.
-pub const MOST_SERVICES: usize = types::bw_controls_size::BW_CONTROLS.0 as usize;
+pub const MOST_SERVICES: usize = types::sense_controls_size::SENSE_CONTROLS.0 as usize;
 
 /// Lets sockets be changed.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub struct Tuning;
 pub struct Actuator {
     controls: MapHandle,
     released: MapHandle,
-    left: MapHandle,
+    orphaned: MapHandle,
     walk: Link,
     owners: Link,
     cgroup: Option<PathBuf>,
@@ -52,9 +52,9 @@ impl Extension for Tuning {
     }
 
     fn configure(&self, open: &mut OpenSenseSkel<'_>) {
-        open.progs.bw_apply.set_autoload(true);
-        open.progs.bw_owners.set_autoload(true);
-        open.progs.bw_app_setting.set_autoload(true);
+        open.progs.sense_apply.set_autoload(true);
+        open.progs.sense_owners.set_autoload(true);
+        open.progs.sense_app_setting.set_autoload(true);
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.tuning = true;
         }
@@ -63,17 +63,18 @@ impl Extension for Tuning {
     fn attach(&self, loaded: &mut Loaded<'_>) -> Result<Actuator, Error> {
         let (progs, maps) = (&loaded.skel.progs, &loaded.skel.maps);
         if let Some(cgroup) = &loaded.cgroup {
-            let link = progs.bw_app_setting.attach_cgroup(cgroup.as_raw_fd());
+            let link = progs.sense_app_setting.attach_cgroup(cgroup.as_raw_fd());
             let attached = link.map_err(Error::bpf("attaching cgroup/setsockopt"))?;
             loaded.links.push(attached);
         }
         let opening = Error::bpf;
-        let walk = progs.bw_apply.attach();
-        let owners = progs.bw_owners.attach();
+        let walk = progs.sense_apply.attach();
+        let owners = progs.sense_owners.attach();
         Ok(Actuator {
             controls: MapHandle::try_from(&maps.controls).map_err(opening("opening a map"))?,
             released: MapHandle::try_from(&maps.released).map_err(opening("opening a map"))?,
-            left: MapHandle::try_from(&maps.left).map_err(opening("opening a map"))?,
+            orphaned: MapHandle::try_from(&maps.orphaned_settings)
+                .map_err(opening("opening a map"))?,
             walk: walk.map_err(Error::bpf("creating iter/tcp for changing sockets"))?,
             owners: owners.map_err(Error::bpf("creating iter/task_file"))?,
             cgroup: loaded.config.cgroup.clone(),
@@ -96,10 +97,10 @@ impl Actuator {
     pub fn control(&self, server: SocketAddr, side: Side, arm: Option<Arm>) -> Result<(), Error> {
         let arm = match arm {
             None => return self.forget(server, side),
-            Some(Arm::On) => types::bw_arm::BW_ARM_ON,
-            Some(Arm::Off) => types::bw_arm::BW_ARM_OFF,
+            Some(Arm::On) => types::sense_arm::SENSE_ARM_ON,
+            Some(Arm::Off) => types::sense_arm::SENSE_ARM_OFF,
         };
-        let value = types::bw_control { arm };
+        let value = types::sense_control { arm };
         self.controls
             .update(bytes(&key(server, side)), bytes(&value), MapFlags::ANY)
             .map_err(Error::bpf("writing a decision"))
@@ -152,7 +153,7 @@ impl Actuator {
             let value = u32::from(s.nodelay).to_ne_bytes();
             // what finds no room is left as it is
             if self
-                .left
+                .orphaned
                 .update(&s.cookie.to_ne_bytes(), &value, MapFlags::ANY)
                 .is_err()
             {
@@ -166,7 +167,7 @@ impl Actuator {
         }
         for s in sockets {
             // it may be none of those that found room
-            let _ = self.left.delete(&s.cookie.to_ne_bytes());
+            let _ = self.orphaned.delete(&s.cookie.to_ne_bytes());
         }
         walked.map_err(Error::io("giving sockets back"))?;
         unreached
@@ -194,8 +195,8 @@ impl Actuator {
     }
 }
 
-fn key(server: SocketAddr, side: Side) -> types::bw_service {
-    types::bw_service {
+fn key(server: SocketAddr, side: Side) -> types::sense_service {
+    types::sense_service {
         addr: octets(server.ip()),
         port: server.port(),
         server: u16::from(side == Side::Server),

@@ -6,13 +6,13 @@ use batchwise_core::sense::report::Unit;
 
 use crate::sense_skel::types;
 
-const CALLS: u32 = 1 << types::bw_unit::BW_CALLS.0;
-const BYTES: u32 = 1 << types::bw_unit::BW_BYTES.0;
-const SEGMENTS: u32 = 1 << types::bw_unit::BW_SEGS.0;
-/// Beside the units: what a peer wants to know of our acknowledgments. `BW_ACKDELAYS` in lib/endpoint.h.
-pub(super) const ACKDELAYS: u32 = 1 << types::bw_unit::BW_UNITS.0;
+const CALLS: u32 = 1 << types::sense_unit::SENSE_CALLS.0;
+const BYTES: u32 = 1 << types::sense_unit::SENSE_BYTES.0;
+const SEGMENTS: u32 = 1 << types::sense_unit::SENSE_SEGS.0;
+/// Beside the units: what a peer wants to know of our acknowledgments. `SENSE_ACKDELAYS` in lib/endpoint.h.
+pub(super) const ACKDELAYS: u32 = 1 << types::sense_unit::SENSE_UNITS.0;
 
-/// Which items are counted, a bit per kind as in `enum bw_unit`, and which are advertised to the peer.
+/// Which items are counted, a bit per kind as in `enum sense_unit`, and which are advertised to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Units {
     pub(super) counted: u32,

@@ -3,17 +3,17 @@
  * What the agent that tunes has decided, and what applications have hinted: maps that it writes and
  * the programs read.
  */
-#ifndef BW_CONTROL_H
-#define BW_CONTROL_H
+#ifndef SENSE_CONTROL_H
+#define SENSE_CONTROL_H
 
 #include "members.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, BW_CONTROLS);
+	__uint(max_entries, SENSE_CONTROLS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct bw_service);
-	__type(value, struct bw_control);
+	__type(key, struct sense_service);
+	__type(value, struct sense_control);
 } controls SEC(".maps");
 
 /* Not 0: the agent is gone, and every socket goes back to its application's own setting. */
@@ -31,7 +31,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
 	__type(value, __u32);
-} left SEC(".maps");
+} orphaned_settings SEC(".maps");
 
 /* Requests of a connection (by socket cookie) as its application knows them. */
 struct {
@@ -39,7 +39,7 @@ struct {
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, __u64);
-	__type(value, struct bw_queue);
+	__type(value, struct sense_queue);
 } hints SEC(".maps");
 
 const volatile bool hinting;
@@ -57,16 +57,16 @@ struct {
 } doorbell SEC(".maps");
 
 /* However many peers ring, and how often. */
-#define BW_RING_PERIOD 100000000ULL /* ns */
+#define SENSE_RING_PERIOD 100000000ULL /* ns */
 __u64 rung_at;
 
 /* The connection's hint, where there is one: the pointer stays good while the program runs. */
-BW_INLINE struct bw_queue *bw_hint(const struct bw_endpoint *e)
+BW_INLINE struct sense_queue *sense_hint(const struct sense_endpoint *e)
 {
 	return hinting ? bpf_map_lookup_elem(&hints, &e->rec.cookie) : NULL;
 }
 
-BW_INLINE bool bw_is_released(void)
+BW_INLINE bool sense_is_released(void)
 {
 	__u32 zero = 0, *gone = bpf_map_lookup_elem(&released, &zero);
 
@@ -74,14 +74,14 @@ BW_INLINE bool bw_is_released(void)
 }
 
 /* Whether the socket is to have TCP_NODELAY. */
-BW_INLINE bool bw_wants_nagle_off(const struct bw_endpoint *e)
+BW_INLINE bool sense_wants_nagle_off(const struct sense_endpoint *e)
 {
-	struct bw_service s = bw_service(&e->rec);
-	struct bw_control *c = bw_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
+	struct sense_service s = sense_service(&e->rec);
+	struct sense_control *c = sense_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
 
 	if (!c)
 		return e->rec.app_setting_off;
-	return c->arm == BW_ARM_OFF;
+	return c->arm == SENSE_ARM_OFF;
 }
 
 #endif

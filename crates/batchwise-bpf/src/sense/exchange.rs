@@ -32,9 +32,9 @@ impl Extension for Exchange {
     }
 
     fn configure(&self, open: &mut OpenSenseSkel<'_>) {
-        open.progs.bw_exchange.set_autoload(true);
-        open.progs.bw_adopt_listener.set_autoload(true);
-        open.progs.bw_apply.set_autoload(true); // goes on after a pause: `Sensor::count`
+        open.progs.sense_exchange.set_autoload(true);
+        open.progs.sense_adopt_listener.set_autoload(true);
+        open.progs.sense_apply.set_autoload(true); // goes on after a pause: `Sensor::count`
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.exchange_period_ns = self.period.as_nanos().try_into().unwrap_or(u32::MAX);
             ro.exchanging = true;
@@ -45,12 +45,12 @@ impl Extension for Exchange {
     fn attach(&self, loaded: &mut Loaded<'_>) -> Result<(), Error> {
         let progs = &loaded.skel.progs;
         if let Some(cgroup) = &loaded.cgroup {
-            let link = progs.bw_exchange.attach_cgroup(cgroup.as_raw_fd());
+            let link = progs.sense_exchange.attach_cgroup(cgroup.as_raw_fd());
             let attached = link.map_err(Error::bpf("attaching sock_ops to the cgroup"))?;
             loaded.links.push(attached);
         }
         // listeners that are there already are to answer, too
-        let walk = progs.bw_adopt_listener.attach();
+        let walk = progs.sense_adopt_listener.attach();
         let walk = walk.map_err(Error::bpf("creating iter/tcp for listeners"))?;
         loaded.walks.push(walk);
         Ok(())
@@ -66,11 +66,11 @@ impl Sensor {
         }
         self.looked = Some(Instant::now());
         // of its code, not of this process: agents do not disturb each other
-        let own = info(self.skel.progs.bw_exchange.as_fd()).tag;
+        let own = info(self.skel.progs.sense_exchange.as_fd()).tag;
         let mut programs = ProgInfoIter::default();
         let others = programs.any(|p| p.ty == ProgramType::SockOps && p.tag.0 != own);
         if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            bss.others = others.into();
+            bss.foreign_sockops = others.into();
         }
     }
 }

@@ -49,7 +49,7 @@ impl Advertiser {
                 done => done,
             },
             Some(q) => {
-                let value = types::bw_queue {
+                let value = types::sense_queue {
                     time: q.time,
                     integral: q.integral,
                     total: q.total,

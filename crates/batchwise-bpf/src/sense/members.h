@@ -3,8 +3,8 @@
  * Which sockets are watched (port, cgroup), and the storage that makes a socket a member. The hooks
  * pass over sockets without storage.
  */
-#ifndef BW_MEMBERS_H
-#define BW_MEMBERS_H
+#ifndef SENSE_MEMBERS_H
+#define SENSE_MEMBERS_H
 
 #include "../lib/kernel.h"
 #include <bpf/bpf_core_read.h>
@@ -12,15 +12,15 @@
 #include <bpf/bpf_helpers.h>
 #include "sense_intf.h"
 
-#define BW_MAX_PORTS 9 /* and one of them is the bench's */
+#define SENSE_MAX_PORTS 9 /* and one of them is the bench's */
 
 /* What the exchange sends in turn: a queue each, then the agent's state, then the hint. */
-enum { BW_SLOT_STATE = BW_UNITS * BW_QUEUES, BW_SLOT_HINT, BW_SLOTS };
+enum { SENSE_SLOT_STATE = SENSE_UNITS * SENSE_QUEUES, SENSE_SLOT_HINT, SENSE_SLOTS };
 
 /* Set by the loader before the programs are verified, so that what is off costs nothing. */
 const volatile __u32 units;
-const volatile __u32 advertised_units = 1 << BW_CALLS | 1 << BW_BYTES; /* to the peer */
-const volatile __u16 ports[BW_MAX_PORTS];
+const volatile __u32 advertised_units = 1 << SENSE_CALLS | 1 << SENSE_BYTES; /* to the peer */
+const volatile __u16 ports[SENSE_MAX_PORTS];
 const volatile __u32 n_ports;
 const volatile __u16 bench_port; /* the agent's own, by which it learns what counting costs; 0: none */
 const volatile __u64 cgroup_id; /* 0: any */
@@ -43,14 +43,14 @@ volatile __u64 epoch_began; /* ns, CLOCK_MONOTONIC */
 volatile __u64 epoch_ended; /* while `paused` */
 
 /* Other sock_ops programs are loaded: what is set on a socket may be theirs, and is left as it is. */
-volatile __u32 others;
+volatile __u32 foreign_sockops;
 
-/* The agent wants no records that it has already. */
-volatile __u32 brief;
+/* Records that have not changed since the agent had them are not told again. */
+volatile __u32 skip_unchanged;
 
-struct bw_page page; /* what bw_dump hands over: sense_intf.h */
+struct sense_page page; /* what sense_dump hands over: sense_intf.h */
 
-struct bw_runs runs[BW_MOST_CPUS] __attribute__((aligned(64)));
+struct sense_runs runs[SENSE_MOST_CPUS] __attribute__((aligned(64)));
 
 /* Records of connections that closed and did not fit into `closed`. */
 __u64 lost_events;
@@ -61,7 +61,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct bw_endpoint);
+	__type(value, struct sense_endpoint);
 } endpoints SEC(".maps");
 
 /* Last records of connections that closed: room for tens of thousands at once. */
@@ -70,37 +70,37 @@ struct {
 	__uint(max_entries, 32 << 20);
 } closed SEC(".maps");
 
-BW_INLINE const struct tcp_sock *bw_tcp(const struct sock *sk)
+BW_INLINE const struct tcp_sock *sense_tcp(const struct sock *sk)
 {
 	return bpf_skc_to_tcp_sock((void *)sk);
 }
 
-BW_INLINE __u32 bw_gso_segs(const struct sk_buff *skb)
+BW_INLINE __u32 sense_gso_segs(const struct sk_buff *skb)
 {
 	const struct skb_shared_info *si = (const void *)(skb->head + skb->end);
 
 	return BPF_CORE_READ(si, gso_segs);
 }
 
-/* BW_F_SERVER, 0 for a client, -1 for a port that nobody asked for. */
-BW_INLINE int bw_side(__u16 local, __u16 remote)
+/* SENSE_F_SERVER, 0 for a client, -1 for a port that nobody asked for. */
+BW_INLINE int sense_side(__u16 local, __u16 remote)
 {
-	for (__u32 i = 0; i < BW_MAX_PORTS && i < n_ports; i++) {
+	for (__u32 i = 0; i < SENSE_MAX_PORTS && i < n_ports; i++) {
 		if (ports[i] == local)
-			return BW_F_SERVER;
+			return SENSE_F_SERVER;
 		if (ports[i] == remote)
 			return 0;
 	}
 	return -1;
 }
 
-BW_INLINE int bw_port_matches(const struct sock *sk)
+BW_INLINE int sense_port_matches(const struct sock *sk)
 {
-	return bw_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport)) >= 0;
+	return sense_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport)) >= 0;
 }
 
 /* The same test as bpf_sk_under_cgroup(), for sockets rather than packets. */
-BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
+BW_INLINE bool sense_cgroup_matches(const struct sock *sk)
 {
 	struct cgroup *cgrp, *ancestor;
 	struct cgroup___before_6_1 *older;
@@ -124,129 +124,129 @@ BW_INLINE bool bw_cgroup_matches(const struct sock *sk)
 /* Which histograms a service has. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, BW_TAILS);
+	__uint(max_entries, SENSE_TAILS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct bw_service);
+	__type(key, struct sense_service);
 	__type(value, __u32);
 } services SEC(".maps");
 
-/* By a service's index: requests that are over; and BW_TAILS further on, those that were not yet. */
+/* By a service's index: requests that are over; and SENSE_TAILS further on, those that were not yet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 * BW_TAILS);
+	__uint(max_entries, 2 * SENSE_TAILS);
 	__type(key, __u32);
-	__type(value, struct bw_hist);
+	__type(value, struct sense_hist);
 } tails SEC(".maps");
 
 __u32 n_services;
 
-BW_INLINE struct bw_service bw_service(const struct bw_record *r)
+BW_INLINE struct sense_service sense_service(const struct sense_record *r)
 {
-	struct bw_service s = {};
+	struct sense_service s = {};
 
-	s.server = r->flags & BW_F_SERVER ? 1 : 0;
+	s.server = r->flags & SENSE_F_SERVER ? 1 : 0;
 	s.port = s.server ? r->local_port : r->remote_port;
 	__builtin_memcpy(s.addr, s.server ? r->local_addr : r->remote_addr, sizeof(s.addr));
 	return s;
 }
 
-/* The index of the service's histogram; BW_TAILS where it has none, or there is no more room. */
-BW_APART __u32 bw_tails(const struct bw_record *r)
+/* The index of the service's histogram; SENSE_TAILS where it has none, or there is no more room. */
+BW_NOINLINE __u32 sense_tails(const struct sense_record *r)
 {
-	struct bw_service key;
+	struct sense_service key;
 	__u32 *known, n;
 
 	if (!r || !tailing)
-		return BW_TAILS;
-	key = bw_service(r);
+		return SENSE_TAILS;
+	key = sense_service(r);
 	if (bench_port && key.port == bench_port)
-		return BW_TAILS;
+		return SENSE_TAILS;
 	known = bpf_map_lookup_elem(&services, &key);
 	if (known)
 		return *known;
 	n = __sync_fetch_and_add(&n_services, 1);
-	if (n >= BW_TAILS)
-		return BW_TAILS;
+	if (n >= SENSE_TAILS)
+		return SENSE_TAILS;
 	/* two CPUs at once: an index is lost */
 	if (bpf_map_update_elem(&services, &key, &n, BPF_NOEXIST))
-		return BW_TAILS;
+		return SENSE_TAILS;
 	return n;
 }
 
 /* Where the request that is over now is counted. */
-BW_INLINE struct bw_hist *bw_hist(const struct bw_endpoint *e)
+BW_INLINE struct sense_hist *sense_hist(const struct sense_endpoint *e)
 {
 	__u32 i = e->tails;
 
 	/* a look-up is dear, so only where it is wanted */
-	return i < BW_TAILS && bw_is_over(e) ? bpf_map_lookup_elem(&tails, &i) : NULL;
+	return i < SENSE_TAILS && sense_is_over(e) ? bpf_map_lookup_elem(&tails, &i) : NULL;
 }
 
-BW_INLINE struct bw_runs *bw_runs(void)
+BW_INLINE struct sense_runs *sense_runs(void)
 {
-	return &runs[bpf_get_smp_processor_id() & (BW_MOST_CPUS - 1)];
+	return &runs[bpf_get_smp_processor_id() & (SENSE_MOST_CPUS - 1)];
 }
 
 /* Counts a run; when it began, if it is one to be timed, otherwise 0. */
-BW_INLINE __u64 bw_run(void)
+BW_INLINE __u64 sense_run(void)
 {
-	struct bw_runs *r = bw_runs();
+	struct sense_runs *r = sense_runs();
 
 	r->member++;
 	if (r->untimed) {
 		r->untimed--;
 		return 0;
 	}
-	r->untimed = BW_TIMED_EVERY - 1;
+	r->untimed = SENSE_TIMED_EVERY - 1;
 	return bpf_ktime_get_ns();
 }
 
 /* A run that is timed ends. */
-BW_INLINE void bw_timed_end(__u64 since)
+BW_INLINE void sense_timed_end(__u64 since)
 {
-	struct bw_runs *r;
+	struct sense_runs *r;
 	__u64 took;
 
 	if (!since)
 		return;
 	took = bpf_ktime_get_ns() - since;
-	if (took > BW_TIMED_MOST)
+	if (took > SENSE_TIMED_MOST)
 		return;
-	r = bw_runs();
+	r = sense_runs();
 	r->timed++;
 	r->took += took;
 }
 
-BW_INLINE __u64 bw_data_segs(const struct tcp_sock *tp)
+BW_INLINE __u64 sense_data_segs(const struct tcp_sock *tp)
 {
 	return (__u64)tp->data_segs_in + tp->data_segs_out;
 }
 
-BW_INLINE void bw_view(const struct bw_endpoint *e, const struct tcp_sock *tp, __u64 now,
-		       struct bw_sock_view *v)
+BW_INLINE void sense_view(const struct sense_endpoint *e, const struct tcp_sock *tp, __u64 now,
+			  struct sense_sock_view *v)
 {
 	v->write_seq = tp->write_seq;
 	v->rcv_nxt = tp->rcv_nxt;
 	v->copied_seq = tp->copied_seq;
 	v->rcv_wup = tp->rcv_wup;
-	/* as in bw_log_wants_last_tx(): only then can it matter */
-	v->last_tx = now - e->rec.last > BW_DELACK_FLOOR_NS ? tp->tcp_wstamp_ns : 0;
+	/* as in sense_log_wants_last_tx(): only then can it matter */
+	v->last_tx = now - e->rec.last > SENSE_DELACK_FLOOR_NS ? tp->tcp_wstamp_ns : 0;
 }
 
 /*
  * The record is read without the socket's lock: an odd or changed version tells the reader to read
  * again.
  */
-BW_INLINE void bw_version_bump(struct bw_endpoint *e)
+BW_INLINE void sense_version_bump(struct sense_endpoint *e)
 {
 	bw_store(&e->rec.version, e->rec.version + 1);
 }
 
-/* Its loops over marks are long: the verifier walks them once, and not BW_LOG times at every caller. */
-BW_APART int bw_drain_next_apart(struct bw_endpoint *e)
+/* Its loops over marks are long: the verifier walks them once, and not SENSE_LOG times at every caller. */
+BW_NOINLINE int sense_drain_next_apart(struct sense_endpoint *e)
 {
 	if (e)
-		bw_drain_next(e, units);
+		sense_drain_next(e, units);
 	return 0;
 }
 
@@ -254,30 +254,30 @@ BW_APART int bw_drain_next_apart(struct bw_endpoint *e)
  * Works off the arrivals that were logged. Mostly it is one, and a call costs 30 ns
  * (`lab run hook-cost`).
  */
-BW_INLINE void bw_drain_log(struct bw_endpoint *e)
+BW_INLINE void sense_drain_log(struct sense_endpoint *e)
 {
-	if (!bw_is_logged(e))
+	if (!sense_is_logged(e))
 		return;
-	bw_drain_next(e, units);
-	for (int i = 1; i < BW_LOG && bw_is_logged(e); i++)
-		bw_drain_next_apart(e);
+	sense_drain_next(e, units);
+	for (int i = 1; i < SENSE_LOG && sense_is_logged(e); i++)
+		sense_drain_next_apart(e);
 }
 
 /* The same where a call does not matter. */
-BW_INLINE void bw_drain_log_apart(struct bw_endpoint *e)
+BW_INLINE void sense_drain_log_apart(struct sense_endpoint *e)
 {
-	for (int i = 0; i < BW_LOG && bw_is_logged(e); i++)
-		bw_drain_next_apart(e);
+	for (int i = 0; i < SENSE_LOG && sense_is_logged(e); i++)
+		sense_drain_next_apart(e);
 }
 
-BW_APART int bw_begin_anew(struct bw_endpoint *e, const struct bw_sock_view *v, __u32 snd_una)
+BW_NOINLINE int sense_begin_anew(struct sense_endpoint *e, const struct sense_sock_view *v, __u32 snd_una)
 {
 	if (!e || !v)
 		return 0;
-	if (bw_is_unchanged(e, v, snd_una))
-		bw_resume(e, epoch_began);
+	if (sense_is_unchanged(e, v, snd_una))
+		sense_resume(e, epoch_began);
 	else
-		bw_resync(e, units, epoch_began, v, snd_una);
+		sense_resync(e, units, epoch_began, v, snd_una);
 	return 0;
 }
 
@@ -285,43 +285,43 @@ BW_APART int bw_begin_anew(struct bw_endpoint *e, const struct bw_sock_view *v, 
  * Begins anew if counting has paused since the last event; before any other use of the queues. They
  * have been as they are since the epoch began.
  */
-BW_INLINE void bw_wake(struct bw_endpoint *e, const struct tcp_sock *tp,
-		       const struct bw_sock_view *v)
+BW_INLINE void sense_wake(struct sense_endpoint *e, const struct tcp_sock *tp,
+			  const struct sense_sock_view *v)
 {
 	if (e->rec.epoch == epoch)
 		return;
-	bw_begin_anew(e, v, tp->snd_una);
+	sense_begin_anew(e, v, tp->snd_una);
 	e->rec.epoch = epoch;
-	e->rec.info.segs_begin = bw_data_segs(tp);
-	e->next_option = BW_SLOT_STATE - 1; /* first of all */
+	e->rec.info.segs_begin = sense_data_segs(tp);
+	e->next_option = SENSE_SLOT_STATE - 1; /* first of all */
 }
 
-BW_INLINE void bw_addr(__u8 *to, __be32 v4)
+BW_INLINE void sense_addr(__u8 *to, __be32 v4)
 {
 	to[10] = to[11] = 0xff;
 	__builtin_memcpy(to + 12, &v4, 4);
 }
 
-BW_INLINE void bw_identify(struct bw_endpoint *e, const struct sock *sk, int side)
+BW_INLINE void sense_identify(struct sense_endpoint *e, const struct sock *sk, int side)
 {
-	struct bw_record *r = &e->rec;
+	struct sense_record *r = &e->rec;
 
 	r->local_port = sk->__sk_common.skc_num;
 	r->remote_port = bpf_ntohs(sk->__sk_common.skc_dport);
 	r->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
-	r->flags = side | (late_send ? BW_F_LATE_SEND : 0);
+	r->flags = side | (late_send ? SENSE_F_LATE_SEND : 0);
 	if (sk->__sk_common.skc_family == AF_INET6) {
 		BPF_CORE_READ_INTO(&r->local_addr, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
 		BPF_CORE_READ_INTO(&r->remote_addr, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
 	} else {
-		bw_addr(r->local_addr, sk->__sk_common.skc_rcv_saddr);
-		bw_addr(r->remote_addr, sk->__sk_common.skc_daddr);
+		sense_addr(r->local_addr, sk->__sk_common.skc_rcv_saddr);
+		sense_addr(r->remote_addr, sk->__sk_common.skc_daddr);
 	}
 }
 
-BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
+BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *tp)
 {
-	struct bw_record *r = &e->rec;
+	struct sense_record *r = &e->rec;
 
 	/*
 	 * With arrivals still in the log the counters stand where the last drain left them. Else they
@@ -330,10 +330,10 @@ BW_INLINE void bw_sock_info(struct bw_endpoint *e, const struct tcp_sock *tp)
 	r->info.now = e->logged != e->tail ? r->last : paused ? epoch_ended : bpf_ktime_get_ns();
 	r->info.ack_left = e->logged != e->tail || bw_after(e->rcv, tp->rcv_wup) ?
 				   0 :
-				   bw_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
+				   sense_ack_left(e, r->info.now, tp->tcp_wstamp_ns);
 	r->info.bytes = tp->bytes_acked + tp->bytes_received;
 	r->info.bytes_sent = tp->bytes_acked;
-	r->info.segs = bw_data_segs(tp);
+	r->info.segs = sense_data_segs(tp);
 	r->info.segs_sent = tp->data_segs_out;
 	r->info.outstanding = tp->write_seq - tp->snd_una;
 	r->info.srtt_us = tp->srtt_us >> 3;

@@ -3,14 +3,14 @@
  * Acting: brings the Nagle setting of a service's sockets in line with what the agent decided, and
  * remembers what each application asked for itself.
  */
-#ifndef BW_NAGLE_H
-#define BW_NAGLE_H
+#ifndef SENSE_NAGLE_H
+#define SENSE_NAGLE_H
 
 #include "control.h"
 
-BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
+BW_INLINE void sense_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 {
-	if (others)
+	if (foreign_sockops)
 		clear = 0;
 	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
 }
@@ -21,15 +21,15 @@ BW_INLINE void bw_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
  * the cookies of those that have their applications' settings.
  */
 SEC("?iter/tcp")
-int bw_apply(struct bpf_iter__tcp *ctx)
+int sense_apply(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *skc = ctx->sk_common;
-	struct bw_endpoint *e;
+	struct sense_endpoint *e;
 	struct tcp_sock *tp;
 	__u32 *asked;
 	int off, flags;
 
-	if (!skc || bw_side(skc->skc_num, bpf_ntohs(skc->skc_dport)) < 0)
+	if (!skc || sense_side(skc->skc_num, bpf_ntohs(skc->skc_dport)) < 0)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)
@@ -45,30 +45,30 @@ int bw_apply(struct bpf_iter__tcp *ctx)
 			e->silent = 0;
 		return 0;
 	}
-	asked = bpf_map_lookup_elem(&left, &e->rec.cookie);
+	asked = bpf_map_lookup_elem(&orphaned_settings, &e->rec.cookie);
 	if (asked)
 		e->rec.app_setting_off = !!*asked;
-	off = bw_wants_nagle_off(e);
+	off = sense_wants_nagle_off(e);
 	if (off != !!(tp->nonagle & TCP_NAGLE_OFF)) {
 		/* TCP_NODELAY pushes what the application holds back itself: only to give it back */
-		if (off && tp->nonagle & TCP_NAGLE_CORK && !asked && !bw_is_released())
+		if (off && tp->nonagle & TCP_NAGLE_CORK && !asked && !sense_is_released())
 			return 0;
 		if (bpf_setsockopt(tp, SOL_TCP, TCP_NODELAY, &off, sizeof(off)))
 			return 0;
 	}
-	if (bw_is_released())
+	if (sense_is_released())
 		bpf_seq_write(ctx->meta->seq, &e->rec.cookie, sizeof(e->rec.cookie));
 	return 0;
 }
 
 /* Walks all descriptors of all processes: whose the watched sockets are, and those that an agent left behind. */
 SEC("?iter/task_file")
-int bw_owners(struct bpf_iter__task_file *ctx)
+int sense_owners(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
-	struct bw_owner owner = {};
-	struct bw_endpoint *e;
+	struct sense_owner owner = {};
+	struct sense_endpoint *e;
 	struct socket *socket;
 
 	if (!task || !file)
@@ -78,7 +78,7 @@ int bw_owners(struct bpf_iter__task_file *ctx)
 		return 0;
 	e = bpf_sk_storage_get(&endpoints, socket->sk, NULL, 0);
 	owner.cookie = e ? e->rec.cookie : socket->sk->__sk_common.skc_cookie.counter;
-	if (!e && !bpf_map_lookup_elem(&left, &owner.cookie))
+	if (!e && !bpf_map_lookup_elem(&orphaned_settings, &owner.cookie))
 		return 0;
 	owner.tgid = task->tgid;
 	owner.fd = ctx->fd;
@@ -91,10 +91,10 @@ int bw_owners(struct bpf_iter__task_file *ctx)
  * decided otherwise, it writes this down before it switches the socket again.
  */
 SEC("?cgroup/setsockopt")
-int bw_app_setting(struct bpf_sockopt *ctx)
+int sense_app_setting(struct bpf_sockopt *ctx)
 {
 	const int *value = ctx->optval;
-	struct bw_endpoint *e;
+	struct sense_endpoint *e;
 
 	/*
 	 * Only a page of a longer option is shown. Linux before 6.4 refuses such an option, whoever sets it,

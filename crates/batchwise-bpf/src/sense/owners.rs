@@ -37,8 +37,8 @@ pub struct Owners {
 impl Owners {
     /// As the walk over the descriptors of all processes told.
     pub(super) fn of(bytes: &[u8]) -> Self {
-        let found = bytes.chunks_exact(size_of::<types::bw_owner>());
-        let found = found.filter_map(read::<types::bw_owner>);
+        let found = bytes.chunks_exact(size_of::<types::sense_owner>());
+        let found = found.filter_map(read::<types::sense_owner>);
         let mut descriptors: HashMap<_, Vec<_>> = HashMap::new();
         let mut pids = HashSet::new();
         for owner in found {

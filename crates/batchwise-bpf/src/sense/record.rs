@@ -13,12 +13,12 @@ use batchwise_core::sense::wire::{PeerQueue, Queue};
 use crate::plain::{Plain, read};
 use crate::sense_skel::types;
 
-const SERVER: u32 = types::bw_record_flag::BW_F_SERVER.0;
-const AGREED: u32 = types::bw_record_flag::BW_F_AGREED.0;
-const LATE_SEND: u32 = types::bw_record_flag::BW_F_LATE_SEND.0;
+const SERVER: u32 = types::sense_record_flag::SENSE_F_SERVER.0;
+const AGREED: u32 = types::sense_record_flag::SENSE_F_AGREED.0;
+const LATE_SEND: u32 = types::sense_record_flag::SENSE_F_LATE_SEND.0;
 
-impl From<&types::bw_record> for Connection {
-    fn from(r: &types::bw_record) -> Self {
+impl From<&types::sense_record> for Connection {
+    fn from(r: &types::sense_record) -> Self {
         let mut local = r.q.map(|queues| {
             queues.map(|q| QueueState {
                 time: q.time,
@@ -34,7 +34,7 @@ impl From<&types::bw_record> for Connection {
                 q.track(r.info.ack_left, -i64::from(q.size));
             }
         }
-        let heard = |p: types::bw_peer_queue| PeerQueue {
+        let heard = |p: types::sense_peer_queue| PeerQueue {
             time: p.time,
             integral: p.integral,
             total: p.total,
@@ -76,7 +76,7 @@ impl From<&types::bw_record> for Connection {
     }
 }
 
-fn vitals(info: &types::bw_sock_info) -> Vitals {
+fn vitals(info: &types::sense_sock_info) -> Vitals {
     Vitals {
         bytes: info.bytes,
         bytes_sent: info.bytes_sent,
@@ -113,8 +113,8 @@ impl Dump {
     /// Takes in what a page says, as written in the epoch that began at `began`.
     pub(crate) fn take(&mut self, mut bytes: &[u8], epoch: u32, began: u64) {
         while let Some(entry) = next::<u64>(&mut bytes) {
-            if entry == u64::from(types::bw_entry::BW_ENTRY_QUIET.0) {
-                let Some(q) = next::<types::bw_quiet>(&mut bytes) else {
+            if entry == u64::from(types::sense_entry::SENSE_ENTRY_QUIET.0) {
+                let Some(q) = next::<types::sense_quiet>(&mut bytes) else {
                     break;
                 };
                 self.quiet.push(Quiet {
@@ -126,7 +126,7 @@ impl Dump {
                 });
                 continue;
             }
-            let Some(rec) = next::<types::bw_record>(&mut bytes) else {
+            let Some(rec) = next::<types::sense_record>(&mut bytes) else {
                 break;
             };
             let Some(version) = next::<u64>(&mut bytes) else {
@@ -137,7 +137,7 @@ impl Dump {
                 continue;
             }
             let mut c = Connection::from(&rec);
-            if entry == u64::from(types::bw_entry::BW_ENTRY_HELD.0) {
+            if entry == u64::from(types::sense_entry::SENSE_ENTRY_HELD.0) {
                 c.hold(epoch, began);
             }
             self.whole.push(c);
@@ -154,5 +154,5 @@ fn next<T: Plain>(bytes: &mut &[u8]) -> Option<T> {
 
 /// A record from the ring buffer of closed connections.
 pub(crate) fn parse_closed(bytes: &[u8]) -> Option<Connection> {
-    read::<types::bw_record>(bytes).map(|rec| Connection::from(&rec))
+    read::<types::sense_record>(bytes).map(|rec| Connection::from(&rec))
 }

@@ -4,38 +4,38 @@
  * socket: the only definition of each struct. Rust types are generated from it at build time. Layouts have
  * no implicit padding.
  */
-#ifndef BW_SENSE_INTF_H
-#define BW_SENSE_INTF_H
+#ifndef SENSE_INTF_H
+#define SENSE_INTF_H
 
 #include "../lib/endpoint.h"
 
 /* A service as agents name it: its server's address and port, seen from one side. */
-struct bw_service {
+struct sense_service {
 	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
 	__u16 port;
 	__u16 server; /* 1: its sockets here are the server's */
 };
 
 /* The arm of Nagle's algorithm that a service's sockets are to use. */
-enum bw_arm { BW_ARM_ON, BW_ARM_OFF };
+enum sense_arm { SENSE_ARM_ON, SENSE_ARM_OFF };
 
-enum bw_controls_size {
-	BW_CONTROLS = 1024, /* so many services, from either side, can be switched */
+enum sense_controls_size {
+	SENSE_CONTROLS = 1024, /* so many services, from either side, can be switched */
 };
 
 /* What the agent decided for a service. */
-struct bw_control {
-	enum bw_arm arm;
+struct sense_control {
+	enum sense_arm arm;
 };
 
 /* Nobody's window is longer; who counts all the time says so again and again. */
-#define BW_OPEN_MOST 4000000000ULL /* ns */
+#define SENSE_OPEN_MOST 4000000000ULL /* ns */
 
 /*
  * How often the programs ran on a CPU, on a line of its own: what counting costs is this, at the prices
  * that the agent has measured. Caches are colder than when it did, so some runs are timed.
  */
-struct bw_runs {
+struct sense_runs {
 	__u64 member;  /* at a segment, a read or a send of a watched socket */
 	__u64 foreign; /* of another one */
 	__u64 started; /* connections that became members */
@@ -45,49 +45,49 @@ struct bw_runs {
 	__u64 reserved[2];
 };
 
-#define BW_TIMED_EVERY 61 /* prime: else the same hooks of each request would be timed */
-#define BW_TIMED_MOST 20000 /* ns: what takes longer was interrupted */
+#define SENSE_TIMED_EVERY 61 /* prime: else the same hooks of each request would be timed */
+#define SENSE_TIMED_MOST 20000 /* ns: what takes longer was interrupted */
 
-#define BW_MOST_CPUS 1024 /* a power of two; above, CPUs share lines */
+#define SENSE_MOST_CPUS 1024 /* a power of two; above, CPUs share lines */
 
 /* What the agent is handed of a connection that has had no event since it was told of it. */
-struct bw_quiet {
+struct sense_quiet {
 	__u64 cookie;
 	__u64 born;
-	struct bw_sock_info info;
+	struct sense_sock_info info;
 	__u32 app_setting_off;
 	__u32 reserved;
 };
 
 /* A descriptor of a watched socket, and whose it is. */
-struct bw_owner {
+struct sense_owner {
 	__u64 cookie;
 	__u32 tgid;
 	__u32 fd;
 };
 
-/* What bw_dump writes before each. */
-enum bw_entry {
-	BW_ENTRY_RECORD, /* a bw_record, and its version as it was read */
-	BW_ENTRY_HELD, /* likewise: no event in this epoch, so what was queued has been all along */
-	BW_ENTRY_QUIET, /* a bw_quiet */
+/* What sense_dump writes before each. */
+enum sense_entry {
+	SENSE_ENTRY_RECORD, /* a sense_record, and its version as it was read */
+	SENSE_ENTRY_HELD, /* likewise: no event in this epoch, so what was queued has been all along */
+	SENSE_ENTRY_QUIET, /* a sense_quiet */
 };
 
-#define BW_PAGE (1 << 20)
-#define BW_ENTRY_MOST (sizeof(__u64) + sizeof(struct bw_record) + sizeof(__u64))
+#define SENSE_PAGE (1 << 20)
+#define SENSE_ENTRY_MOST (sizeof(__u64) + sizeof(struct sense_record) + sizeof(__u64))
 
 /*
- * Entries that bw_dump hands over, until the reader takes them. An iterator's own buffer has room for 24 records. To
+ * Entries that sense_dump hands over, until the reader takes them. An iterator's own buffer has room for 24 records. To
  * go on after it, the kernel walks past every socket of the bucket up to where it stopped
  * (bpf_sk_storage_map_seq_find_next()), and there are as many buckets as CPUs: with two, 50,000 sockets took 3 s.
  */
-struct bw_page {
+struct sense_page {
 	__u64 used;
-	__u8 bytes[BW_PAGE];
+	__u8 bytes[SENSE_PAGE];
 };
 
-enum bw_tails_size {
-	BW_TAILS = 64, /* so many services, from either side, have histograms */
+enum sense_tails_size {
+	SENSE_TAILS = 64, /* so many services, from either side, have histograms */
 };
 
 #endif

@@ -73,7 +73,8 @@ impl Counter {
 
     fn read(&self) -> Result<Traffic, Error> {
         let mut sum = Traffic::default();
-        for cpu in percpu::<types::bw_traffic>(&self.skel.maps.traffic, 0, "reading counters")? {
+        for cpu in percpu::<types::traffic_counts>(&self.skel.maps.traffic, 0, "reading counters")?
+        {
             sum.add(&Traffic {
                 ns: 0,
                 received: cpu.received,

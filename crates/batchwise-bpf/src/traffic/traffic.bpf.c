@@ -17,10 +17,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct bw_traffic);
+	__type(value, struct traffic_counts);
 } traffic SEC(".maps");
 
-BW_INLINE struct bw_traffic *bw_here(void)
+BW_INLINE struct traffic_counts *traffic_here(void)
 {
 	__u32 zero = 0;
 
@@ -28,7 +28,7 @@ BW_INLINE struct bw_traffic *bw_here(void)
 }
 
 /* Packets on the wire that a buffer is made of, or is made into. */
-BW_INLINE __u32 bw_packets(const struct sk_buff *skb)
+BW_INLINE __u32 traffic_packets(const struct sk_buff *skb)
 {
 	const struct skb_shared_info *shared = (const void *)(skb->head + skb->end);
 	__u16 segments = BPF_CORE_READ(shared, gso_segs);
@@ -36,47 +36,47 @@ BW_INLINE __u32 bw_packets(const struct sk_buff *skb)
 	return segments ? segments : 1;
 }
 
-BW_INLINE __u32 bw_size(__u32 bytes)
+BW_INLINE __u32 traffic_size(__u32 bytes)
 {
-	__u32 size = bytes / BW_TRAFFIC_SIZE;
+	__u32 size = bytes / TRAFFIC_SIZE;
 
 	/* the verifier is to see that it is `size` which is compared */
 	asm volatile("" : "+r"(size));
-	return size < BW_TRAFFIC_SIZES ? size : BW_TRAFFIC_SIZES - 1;
+	return size < TRAFFIC_SIZES ? size : TRAFFIC_SIZES - 1;
 }
 
 SEC("tp_btf/netif_receive_skb")
-int BPF_PROG(bw_received, struct sk_buff *skb)
+int BPF_PROG(traffic_received, struct sk_buff *skb)
 {
-	struct bw_traffic *t = bw_here();
+	struct traffic_counts *t = traffic_here();
 
 	if (!t)
 		return 0;
 	t->received++;
 	t->received_bytes += skb->len;
-	t->received_packets += bw_packets(skb);
-	t->received_sizes[bw_size(skb->len)]++;
+	t->received_packets += traffic_packets(skb);
+	t->received_sizes[traffic_size(skb->len)]++;
 	return 0;
 }
 
 SEC("tp_btf/net_dev_queue")
-int BPF_PROG(bw_queued, struct sk_buff *skb)
+int BPF_PROG(traffic_queued, struct sk_buff *skb)
 {
-	struct bw_traffic *t = bw_here();
+	struct traffic_counts *t = traffic_here();
 
 	if (!t)
 		return 0;
 	t->queued++;
 	t->queued_bytes += skb->len;
-	t->queued_packets += bw_packets(skb);
-	t->queued_sizes[bw_size(skb->len)]++;
+	t->queued_packets += traffic_packets(skb);
+	t->queued_sizes[traffic_size(skb->len)]++;
 	return 0;
 }
 
 SEC("tp_btf/tcp_retransmit_skb")
-int bw_retransmitted(void *ctx)
+int traffic_retransmitted(void *ctx)
 {
-	struct bw_traffic *t = bw_here();
+	struct traffic_counts *t = traffic_here();
 
 	if (t)
 		t->retransmissions++;
@@ -84,9 +84,9 @@ int bw_retransmitted(void *ctx)
 }
 
 SEC("tp_btf/sched_wakeup")
-int bw_woken(void *ctx)
+int traffic_woken(void *ctx)
 {
-	struct bw_traffic *t = bw_here();
+	struct traffic_counts *t = traffic_here();
 
 	if (t)
 		t->wakeups++;
@@ -94,9 +94,9 @@ int bw_woken(void *ctx)
 }
 
 SEC("tp_btf/sock_send_length")
-int BPF_PROG(bw_sent, struct sock *sk, int bytes)
+int BPF_PROG(traffic_sent, struct sock *sk, int bytes)
 {
-	struct bw_traffic *t = bw_here();
+	struct traffic_counts *t = traffic_here();
 
 	if (!t || bytes < 0)
 		return 0;
@@ -106,9 +106,9 @@ int BPF_PROG(bw_sent, struct sock *sk, int bytes)
 }
 
 SEC("tp_btf/sock_recv_length")
-int BPF_PROG(bw_read, struct sock *sk, int bytes)
+int BPF_PROG(traffic_read, struct sock *sk, int bytes)
 {
-	struct bw_traffic *t = bw_here();
+	struct traffic_counts *t = traffic_here();
 
 	if (!t || bytes < 0)
 		return 0;
@@ -118,4 +118,4 @@ int BPF_PROG(bw_read, struct sock *sk, int bytes)
 }
 
 /* No map has it by type: it tells the loader's generator of it. */
-struct bw_traffic *of_traffic;
+struct traffic_counts *of_traffic;

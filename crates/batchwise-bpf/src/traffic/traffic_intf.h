@@ -2,23 +2,23 @@
 /*
  * What the network stack of the machine did, counted on each CPU.
  */
-#ifndef BW_TRAFFIC_INTF_H
-#define BW_TRAFFIC_INTF_H
+#ifndef TRAFFIC_INTF_H
+#define TRAFFIC_INTF_H
 
 #include <linux/types.h>
 
-#define BW_TRAFFIC_SIZES 17 /* buffers by size, 4 KiB each; the last: 64 KiB and more */
-#define BW_TRAFFIC_SIZE 4096
+#define TRAFFIC_SIZES 17 /* buffers by size, 4 KiB each; the last: 64 KiB and more */
+#define TRAFFIC_SIZE 4096
 
-struct bw_traffic {
+struct traffic_counts {
 	__u64 received;		/* buffers that came from devices, after GRO */
 	__u64 received_bytes;
 	__u64 received_packets; /* that they were made of */
-	__u64 received_sizes[BW_TRAFFIC_SIZES];
+	__u64 received_sizes[TRAFFIC_SIZES];
 	__u64 queued;		/* buffers that went to devices, before GSO */
 	__u64 queued_bytes;
 	__u64 queued_packets;	/* that they are made into */
-	__u64 queued_sizes[BW_TRAFFIC_SIZES];
+	__u64 queued_sizes[TRAFFIC_SIZES];
 	__u64 retransmissions;
 	__u64 wakeups;
 	__u64 sends;		/* calls, and their bytes */

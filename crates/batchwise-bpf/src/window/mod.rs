@@ -20,13 +20,13 @@ use crate::plain::{bytes, read};
 use crate::window_skel::{WindowSkel, WindowSkelBuilder, types};
 
 /// Applications at a time.
-pub const MOST_APPS: u32 = types::bw_window_bound::BW_WINDOW_APPS.0;
+pub const MOST_APPS: u32 = types::window_bound::WINDOW_APPS.0;
 
 /// Ports of applications that do not ask themselves.
-pub const MOST_GATES: usize = types::bw_window_bound::BW_WINDOW_GATES.0 as usize;
+pub const MOST_GATES: usize = types::window_bound::WINDOW_GATES.0 as usize;
 
 /// Of the agent's setsockopt() on a socket that it registers.
-const LEVEL: i32 = types::bw_window_bound::BW_WINDOW_LEVEL.0 as i32;
+const LEVEL: i32 = types::window_bound::WINDOW_LEVEL.0 as i32;
 /// Any: the programs go by the level.
 const OPTION: i32 = 1;
 
@@ -49,7 +49,7 @@ unsafe impl Send for Window {}
 pub struct App {
     /// Its number, and which application it is that has this number, from 1.
     pub id: (u32, u32),
-    /// An array of `struct bw_slot`, to be mapped.
+    /// An array of `struct window_slot`, to be mapped.
     pub slots: OwnedFd,
     /// The number that the kernel gave it.
     pub memory: u32,
@@ -71,7 +71,7 @@ impl Window {
         let cgroup = Cgroup::open(cgroup)?;
         let folder = File::open(&cgroup.path).map_err(Error::io("opening the cgroup"))?;
         let programs = &window.skel.progs;
-        for program in [&programs.bw_acked, &programs.bw_register] {
+        for program in [&programs.window_acked, &programs.window_register] {
             let link = program.attach_cgroup(folder.as_raw_fd());
             let attached = link.map_err(Error::bpf("attaching to the cgroup"))?;
             window._links.push(attached);
@@ -101,7 +101,7 @@ impl Window {
             bss.namespace_dev = u64::from(libc::major(dev)) << 20 | u64::from(libc::minor(dev));
             bss.namespace_inode = inode;
         }
-        let maps = skel.progs.bw_memories.attach();
+        let maps = skel.progs.window_memories.attach();
         let maps = maps.map_err(Error::bpf("creating the iterator of maps"))?;
         Ok(Self {
             _links: Vec::new(),
@@ -126,7 +126,10 @@ impl Window {
             map_flags: libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP,
             ..Default::default()
         };
-        let (key, value) = (size_of::<u32>() as u32, size_of::<types::bw_slot>() as u32);
+        let (key, value) = (
+            size_of::<u32>() as u32,
+            size_of::<types::window_slot>() as u32,
+        );
         let slots = MapHandle::create(
             MapType::Array,
             Some("bw_slots"),
@@ -183,14 +186,14 @@ impl Window {
         slot: u32,
         turn: u32,
     ) -> io::Result<()> {
-        let wish = types::bw_wish {
+        let registration = types::window_registration {
             app,
             generation,
             slot,
             turn,
             flags: 0,
         };
-        let value = bytes(&wish);
+        let value = bytes(&registration);
         // SAFETY: the kernel, and our program, read so many bytes.
         let done = unsafe {
             libc::setsockopt(

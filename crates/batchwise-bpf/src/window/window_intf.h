@@ -3,22 +3,22 @@
  * What the programs, the agent and the applications' library share: the only definition of each struct. Rust
  * types are generated from it, those of the library by a test in batchwise-window.
  */
-#ifndef BW_WINDOW_INTF_H
-#define BW_WINDOW_INTF_H
+#ifndef WINDOW_INTF_H
+#define WINDOW_INTF_H
 
 #include <linux/types.h>
 
-enum bw_window_bound {
-	BW_WINDOW_APPS = 1024, /* applications at a time */
-	BW_WINDOW_GATES = 16,  /* ports of applications that do not ask */
-	BW_WINDOW_LEVEL = 0x6277, /* of the agent's setsockopt() on a socket that it registers */
+enum window_bound {
+	WINDOW_APPS = 1024, /* applications at a time */
+	WINDOW_GATES = 16,  /* ports of applications that do not ask */
+	WINDOW_LEVEL = 0x6277, /* of the agent's setsockopt() on a socket that it registers */
 };
 
 /*
  * A registered socket in its application's memory. The application writes the first three, `fallbacks` and
  * `turn`, and takes `rung_at`; the programs write the rest. Slot 0 is no socket's.
  */
-struct bw_slot {
+struct window_slot {
 	__u32 armed;	/* 1: the application sleeps, or is about to */
 	__u32 at_least;	/* bytes that congestion window and peer must allow before it is woken */
 	__u32 lag_ns;	/* from the last wake-up to the moment that the application heard of it */
@@ -37,7 +37,7 @@ struct bw_slot {
  * Whose a socket is, and which of the slots. Numbers and slots are used again: only together with
  * `generation` and `turn` they are this one's.
  */
-struct bw_wish {
+struct window_registration {
 	__u32 app;
 	__u32 generation;
 	__u32 slot;

@@ -3,14 +3,14 @@
 use batchwise_core::burst::mark::CodePoints;
 use batchwise_core::burst::{Credit, Lease, Packet, Reserved, Rules, Verdict, decide};
 use batchwise_twins::types::{
-    bw_burst_credit, bw_burst_lease, bw_burst_packet, bw_burst_reserved, bw_burst_rules,
+    burst_credit, burst_lease, burst_packet, burst_reserved, burst_rules,
 };
 use batchwise_twins::{
     bw_twin_burst_decide, bw_twin_burst_mark, bw_twin_burst_segments, bw_twin_burst_unmark,
 };
 use proptest::prelude::*;
 
-/// `enum bw_burst_verdict`, in order.
+/// `enum burst_verdict`, in order.
 const VERDICTS: [Verdict; 7] = [
     Verdict::Taken,
     Verdict::Admitted,
@@ -68,7 +68,7 @@ proptest! {
         steps in steps(),
     ) {
         let rules = Rules::new(limit, rate);
-        let twin_rules = bw_burst_rules {
+        let twin_rules = burst_rules {
             send_time: rules.send_time,
             refill_time: rules.refill_time,
             limit: rules.limit,
@@ -76,10 +76,10 @@ proptest! {
             epoch_shift: rules.epoch_shift,
             pad: 0,
         };
-        let (mut reserved, mut twin) = (Reserved::default(), bw_burst_reserved::default());
+        let (mut reserved, mut twin) = (Reserved::default(), burst_reserved::default());
         let (mut leases, mut credits) = ([Lease::default(); 4], [Credit::default(); 4]);
-        let mut twin_leases = [bw_burst_lease::default(); 4];
-        let mut twin_credits = [bw_burst_credit::default(); 4];
+        let mut twin_leases = [burst_lease::default(); 4];
+        let mut twin_credits = [burst_credit::default(); 4];
         let mut now = 0;
         for (wait, who, bytes, segments, queued, has_lease, has_source) in steps {
             now += wait;
@@ -92,7 +92,7 @@ proptest! {
                 queued,
                 Packet { bytes, segments },
             );
-            let packet = bw_burst_packet { bytes, segments: segments.unwrap_or(0) };
+            let packet = burst_packet { bytes, segments: segments.unwrap_or(0) };
             let said = bw_twin_burst_decide(
                 &twin_rules,
                 &mut twin,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use batchwise_twins::types::{bw_asks, bw_hist};
+use batchwise_twins::types::{sense_asks, sense_hist};
 use batchwise_twins::{
     bw_twin_asks_answer, bw_twin_asks_answered, bw_twin_asks_begin, bw_twin_asks_censor,
     bw_twin_asks_read_answers, bw_twin_asks_reset, bw_twin_asks_take, bw_twin_hist_bucket,
@@ -17,9 +17,9 @@ const GET: Command = (36, 16_395);
 /// A client's end, with a truth beside it.
 #[derive(Default)]
 struct Client {
-    asks: Box<bw_asks>,
-    found: Box<bw_hist>,
-    truth: Box<bw_hist>,
+    asks: Box<sense_asks>,
+    found: Box<sense_hist>,
+    truth: Box<sense_hist>,
     sent: VecDeque<(u64, u32)>,
     end: u32,
     heard: u32,
@@ -70,7 +70,7 @@ impl Client {
     }
 }
 
-fn counts(h: &bw_hist) -> u32 {
+fn counts(h: &sense_hist) -> u32 {
     h.count.iter().sum()
 }
 
@@ -223,7 +223,7 @@ fn a_bucket_is_narrow_and_they_are_in_order() {
 
 #[test]
 fn a_servers_request_lasts_from_its_arrival_to_the_send_after_it_was_read() {
-    let (mut asks, mut found) = (Box::<bw_asks>::default(), Box::<bw_hist>::default());
+    let (mut asks, mut found) = (Box::<sense_asks>::default(), Box::<sense_hist>::default());
     let mut unmatched = 0;
     bw_twin_asks_begin(&mut asks, 64, 1_000, &mut unmatched);
     bw_twin_asks_begin(&mut asks, 128, 2_000, &mut unmatched);
@@ -238,7 +238,7 @@ fn a_servers_request_lasts_from_its_arrival_to_the_send_after_it_was_read() {
 
 #[test]
 fn what_is_under_way_is_told_with_its_age_and_nothing_is_lost_where_there_is_no_room() {
-    let (mut asks, mut found) = (Box::<bw_asks>::default(), Box::<bw_hist>::default());
+    let (mut asks, mut found) = (Box::<sense_asks>::default(), Box::<sense_hist>::default());
     let mut unmatched = 0;
     for n in 0..130 {
         bw_twin_asks_begin(&mut asks, 64 * (n + 1), 1_000, &mut unmatched);

@@ -5,7 +5,7 @@ use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::wire::{ITEMS, LEN, PeerQueue, QUEUES, Tuple};
 use batchwise_reference::{Segment, SockView};
 use batchwise_twins::endpoint::{Event, Pair};
-use batchwise_twins::types::{bw_peer_queue, bw_queue};
+use batchwise_twins::types::{sense_peer_queue, sense_queue};
 use batchwise_twins::{bw_twin_encode, bw_twin_hear};
 use proptest::prelude::*;
 
@@ -76,7 +76,7 @@ proptest! {
     ) {
         let q = QueueState { time, integral, total, size: 0 };
         let mut opt = [0; LEN];
-        let c_queue = bw_queue { time, integral, total, ..bw_queue::default() };
+        let c_queue = sense_queue { time, integral, total, ..sense_queue::default() };
         bw_twin_encode(&mut opt, item as u32, queue as u32, &c_queue);
         prop_assert_eq!(opt, Tuple::new(ITEMS[item], QUEUES[queue], &q).encode());
     }
@@ -98,7 +98,7 @@ proptest! {
         )
     ) {
         let mut ours = PeerQueue::default();
-        let mut twin = bw_peer_queue::default();
+        let mut twin = sense_peer_queue::default();
         for opt in &options {
             let verdict = bw_twin_hear(&mut twin, opt);
             let expected = match Tuple::decode(opt) {

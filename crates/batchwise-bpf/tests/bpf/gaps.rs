@@ -4,21 +4,21 @@
 use batchwise_bpf::gaps_from;
 use batchwise_core::passive::stream::{Segment, datagram};
 use batchwise_core::passive::{Algorithm, Estimate, Gaps, Kind, Params, Stream};
-use batchwise_twins::types::{bw_gaps, bw_gaps_flag, bw_gaps_params, bw_stream};
+use batchwise_twins::types::{flow_gaps, flow_gaps_flag, flow_gaps_params, flow_stream};
 use batchwise_twins::{
     bw_twin_gaps_datagram, bw_twin_gaps_due, bw_twin_gaps_open, bw_twin_gaps_packet,
     bw_twin_gaps_tcp, bw_twin_gaps_tcp_ack, gaps as twins,
 };
 use proptest::prelude::*;
 
-const ACKS: u8 = bw_gaps_flag::BW_GAPS_ACKS.0 as u8;
+const ACKS: u8 = flow_gaps_flag::FLOW_GAPS_ACKS.0 as u8;
 
 /// Both sides of one flow.
 struct Pair {
     ours: Gaps,
-    twin: bw_gaps,
+    twin: flow_gaps,
     params: Params,
-    c_params: bw_gaps_params,
+    c_params: flow_gaps_params,
 }
 
 /// A packet that counts.
@@ -32,9 +32,9 @@ struct Packet {
 impl Pair {
     fn new(params: Params, acks: bool) -> Self {
         let ours = Gaps::new(acks);
-        let twin = bw_gaps {
+        let twin = flow_gaps {
             flags: if acks { ACKS } else { 0 },
-            ..bw_gaps::default()
+            ..flow_gaps::default()
         };
         let c_params = twins::params(&params);
         let mut pair = Self {
@@ -207,7 +207,7 @@ proptest! {
     ) {
         let algorithm = if auto { Algorithm::Auto } else { Algorithm::Modes };
         let mut pair = Pair::new(Params { algorithm, ..Params::default() }, false);
-        let (mut ours, mut twin) = (Stream::default(), bw_stream::default());
+        let (mut ours, mut twin) = (Stream::default(), flow_stream::default());
         let (mut now, mut from) = (1_000, base);
         for (gap, seq, len, ack, ip_len, kind) in headers {
             now += gap >> 4;

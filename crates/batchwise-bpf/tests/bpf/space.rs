@@ -1,12 +1,12 @@
 //! The C formula of a connection's space, compiled on the host, against its reference in batchwise-core.
 
 use batchwise_core::window::{Sender, device_room};
-use batchwise_twins::types::bw_sender;
+use batchwise_twins::types::window_sender;
 use batchwise_twins::{bw_twin_allowed, bw_twin_device_room, bw_twin_space};
 use proptest::prelude::*;
 
-fn twin(s: &Sender) -> bw_sender {
-    bw_sender {
+fn twin(s: &Sender) -> window_sender {
+    window_sender {
         cwnd: s.cwnd,
         mss: s.mss,
         unacked: s.unacked,

@@ -1,7 +1,7 @@
 //! Windows begin at any time of a connection: whatever is under way then, the mean of the requests in them is
 //! right. Against a server that is simulated: it reads all that is there, and answers it with one write.
 
-use batchwise_twins::types::{bw_asks, bw_hist};
+use batchwise_twins::types::{sense_asks, sense_hist};
 use batchwise_twins::{
     bw_twin_asks_answer, bw_twin_asks_begin, bw_twin_asks_read_answers, bw_twin_asks_reset,
 };
@@ -75,7 +75,7 @@ fn events(load: Load, stall: u64, rng: &mut StdRng) -> Vec<(u64, Event)> {
 /// How far the mean of all windows is off.
 fn error(load: Load, stall: u64) -> f64 {
     let events = events(load, stall, &mut StdRng::seed_from_u64(7));
-    let (mut asks, mut found) = (Box::<bw_asks>::default(), Box::<bw_hist>::default());
+    let (mut asks, mut found) = (Box::<sense_asks>::default(), Box::<sense_hist>::default());
     let (mut unmatched, mut guessed) = (0, 0);
     let (mut sent, mut answered, mut read, mut acked) = (vec![], 0, 0, 0);
     // when a request was sent that is followed in this window

@@ -1,5 +1,5 @@
 //! What the headers of one flow's packets say about its gaps: which may be pauses, which end in a
-//! retransmission, where the client thought. Reference for `bw_gaps_tcp()` and its like in `lib/gaps.h`.
+//! retransmission, where the client thought. Reference for `flow_gaps_tcp()` and its like in `lib/gaps.h`.
 
 use super::code::SHIFT;
 use super::flight::Cause;

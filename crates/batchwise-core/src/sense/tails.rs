@@ -119,7 +119,7 @@ pub(super) mod samples {
 
     pub const SHIFT: u32 = 5;
 
-    /// As `bw_hist_bucket` of lib/asks.h, which a test holds against it.
+    /// As `sense_hist_bucket` of lib/asks.h, which a test holds against it.
     pub fn bucket(ns: u64) -> usize {
         let units = ns >> SHIFT;
         let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);

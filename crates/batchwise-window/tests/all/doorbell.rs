@@ -35,7 +35,7 @@ impl Shared {
         }
     }
 
-    /// As `bw_acked`: an acknowledgment makes space, is published, and wakes whoever has armed.
+    /// As `window_acked`: an acknowledgment makes space, is published, and wakes whoever has armed.
     fn acked(&self) {
         let mut space = self.socket.lock().unwrap();
         *space = 1_448;

@@ -21,12 +21,12 @@ impl SendHook {
     pub(super) fn attach(self, skel: &SenseSkel<'_>) -> Result<Link, Error> {
         let progs = &skel.progs;
         let (program, doing) = match self {
-            Self::Tracepoint => (&progs.bw_send, "attaching to tcp_sendmsg_locked"),
+            Self::Tracepoint => (&progs.sense_send, "attaching to tcp_sendmsg_locked"),
             Self::Entry => (
-                &progs.bw_send_entry,
+                &progs.sense_send_entry,
                 "attaching to the entry of tcp_sendmsg_locked",
             ),
-            Self::Ended => (&progs.bw_send_late, "attaching to sock_send_length"),
+            Self::Ended => (&progs.sense_send_late, "attaching to sock_send_length"),
         };
         program.attach().map_err(Error::bpf(doing))
     }
@@ -37,11 +37,11 @@ impl Sensor {
     fn hooks(&self) -> Result<Vec<Link>, Error> {
         let attach = Error::bpf;
         let progs = &self.skel.progs;
-        let segment = progs.bw_segment.attach();
-        let read = progs.bw_read.attach();
+        let segment = progs.sense_segment.attach();
+        let read = progs.sense_read.attach();
         let send = self.send.attach(&self.skel);
         let state = match self.state_stays {
-            false => Some(progs.bw_state.attach().map_err(attach(STATE))?),
+            false => Some(progs.sense_state.attach().map_err(attach(STATE))?),
             true => None,
         };
         let hooks = [
@@ -111,7 +111,7 @@ impl Sensor {
         }
         if self.exchanges_alone() {
             // The callbacks went silent in the pause; with an actuator its own walk wakes them.
-            let walk = self.skel.progs.bw_apply.attach();
+            let walk = self.skel.progs.sense_apply.attach();
             let walk = walk.map_err(Error::bpf("creating iter/tcp to go on with the exchange"))?;
             walk::run(walk.as_fd()).map_err(Error::io("going on with the exchange"))?;
         }

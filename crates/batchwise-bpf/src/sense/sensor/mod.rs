@@ -87,14 +87,14 @@ impl Sensor {
         let bench = Bench::new().ok();
         let port = bench.as_ref().and_then(|bench| bench.port().ok());
         let (skel, send) = load(config, extension, cgroup.as_ref(), &machine, port)?;
-        if !skel.progs.bw_dump.autoload() && !machine.all_processes {
+        if !skel.progs.sense_dump.autoload() && !machine.all_processes {
             tracing::warn!(
                 "only sockets of this PID namespace's processes are seen: run in the machine's (--pid=host)"
             );
         }
 
         let progs = &skel.progs;
-        let adopt = progs.bw_adopt.attach();
+        let adopt = progs.sense_adopt.attach();
         let mut loaded = Loaded {
             skel: &skel,
             config,
@@ -108,14 +108,14 @@ impl Sensor {
         // what an extension keeps of a connection it learns at the beginning
         let state_stays = extension.needs_cgroup();
         if state_stays {
-            let state = progs.bw_state.attach().map_err(Error::bpf(STATE))?;
+            let state = progs.sense_state.attach().map_err(Error::bpf(STATE))?;
             loaded.links.push(state);
         }
         let attached = extension.attach(&mut loaded)?;
         let Loaded { links, walks, .. } = loaded;
-        let dump = match progs.bw_dump.autoload() {
-            true => progs.bw_dump.attach_iter(skel.maps.endpoints.as_fd()),
-            false => progs.bw_dump_files.attach(),
+        let dump = match progs.sense_dump.autoload() {
+            true => progs.sense_dump.attach_iter(skel.maps.endpoints.as_fd()),
+            false => progs.sense_dump_files.attach(),
         };
         let dump = dump.map_err(Error::bpf("creating the iterator of connections"))?;
         let closed = Arc::<Mutex<Vec<_>>>::default();
@@ -220,14 +220,14 @@ impl Sensor {
         Ok(dump)
     }
 
-    /// A connection's beginning may be missed: `prog->active` keeps `bw_state` from running twice on a
+    /// A connection's beginning may be missed: `prog->active` keeps `sense_state` from running twice on a
     /// CPU, when a packet interrupts a system call. Its record may be refused, too:
     /// `sk_storage_charge` holds a socket to net.core.optmem_max, and `bpf_mem_alloc` does not wait
     /// for memory. Such a connection is found later, like one that was there before.
     fn find_missed(&self, alive: &mut dyn FnMut()) -> Result<(), Error> {
         let refused = || self.shared(|data| data.unrecorded);
         let before = refused();
-        let missed = before + skipped_runs(self.skel.progs.bw_state.as_fd());
+        let missed = before + skipped_runs(self.skel.progs.sense_state.as_fd());
         if self.looked_for.swap(missed, Relaxed) == missed {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Sensor {
             tracing::warn!(
                 "{left} connections are not seen: the kernel refuses memory for their counters, {} \
                  bytes for each; is net.core.optmem_max too small?",
-                size_of::<types::bw_endpoint>()
+                size_of::<types::sense_endpoint>()
             );
         }
         Ok(())
@@ -319,8 +319,8 @@ fn load_for(
         ro.bench_port = bench.unwrap_or(0);
         if let Some(bss) = open.maps.bss_data.as_deref_mut() {
             bss.paused = 1;
-            bss.others = 1; // until that is known
-            bss.brief = u32::from(config.brief);
+            bss.foreign_sockops = 1; // until that is known
+            bss.skip_unchanged = u32::from(config.brief);
         }
         let ro = rodata(open.maps.rodata_data.as_deref_mut())?;
         ro.units |= config.units.counted;
@@ -333,11 +333,11 @@ fn load_for(
             ro.cgroup_level = c.level;
         }
         let progs = &mut open.progs;
-        progs.bw_send.set_autoload(hook == SendHook::Tracepoint);
-        progs.bw_send_entry.set_autoload(hook == SendHook::Entry);
-        progs.bw_send_late.set_autoload(hook == SendHook::Ended);
-        progs.bw_dump.set_autoload(storage);
-        progs.bw_dump_files.set_autoload(!storage);
+        progs.sense_send.set_autoload(hook == SendHook::Tracepoint);
+        progs.sense_send_entry.set_autoload(hook == SendHook::Entry);
+        progs.sense_send_late.set_autoload(hook == SendHook::Ended);
+        progs.sense_dump.set_autoload(storage);
+        progs.sense_dump_files.set_autoload(!storage);
         extension.configure(open);
         Ok(())
     })?;

@@ -15,8 +15,8 @@ use crate::plain::read;
 use crate::sense_skel::types;
 
 /// So many services have histograms.
-const MOST: u32 = types::bw_tails_size::BW_TAILS.0;
-const SHIFT: u32 = types::bw_hist_size::BW_HIST_SHIFT.0;
+const MOST: u32 = types::sense_tails_size::SENSE_TAILS.0;
+const SHIFT: u32 = types::sense_hist_size::SENSE_HIST_SHIFT.0;
 
 /// What was read last, to tell what is new.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Sensor {
         let mut found = Vec::new();
         let services = &self.skel.maps.services;
         for key in services.keys() {
-            let service = read::<types::bw_service>(&key);
+            let service = read::<types::sense_service>(&key);
             let index = services.lookup(&key, libbpf_rs::MapFlags::ANY);
             let index = index.map_err(Error::bpf("looking up a service"))?;
             let index = index.and_then(|bytes| read::<u32>(&bytes));
@@ -54,7 +54,8 @@ impl Sensor {
 
     fn histogram(&self, index: u32) -> Result<Histogram, Error> {
         let all = |index| {
-            let cpus = percpu::<types::bw_hist>(&self.skel.maps.tails, index, "reading latencies")?;
+            let cpus =
+                percpu::<types::sense_hist>(&self.skel.maps.tails, index, "reading latencies")?;
             let (mut counts, mut sum) = (Vec::new(), 0);
             for cpu in cpus {
                 sum += cpu.sum;

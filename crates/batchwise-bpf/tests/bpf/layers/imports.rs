@@ -247,7 +247,7 @@ fn parts<'a>(words: &'a [&'a str]) -> Vec<&'a [&'a str]> {
 }
 
 /// Names, numbers and single other characters; no comments, texts, characters and lifetimes.
-fn words(source: &str) -> Vec<&str> {
+pub fn words(source: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = source;
     while let Some(first) = rest.chars().next() {

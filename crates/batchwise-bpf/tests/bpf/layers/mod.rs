@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use imports::{Crate, Module};
+use imports::{Crate, Module, words};
 
 /// Which of a folder's entries import which others, each with all that is below it, and one import for each.
 type Siblings = BTreeMap<(String, String), (Module, Module)>;
@@ -106,6 +106,24 @@ fn the_c_of_a_folder_includes_its_own_lib_and_flows_and_nothing_else() {
         }
     }
     assert!(checked > 50, "{checked}");
+}
+
+/// `bw_` is what `lib/` has for all; what a system has for itself begins with the system's name.
+#[test]
+fn a_name_in_the_c_of_a_system_has_one_meaning() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let shared = |word: &&str| word.starts_with("bw_") || word.starts_with("BW_");
+    let (mut known, mut used) = (BTreeSet::new(), BTreeMap::new());
+    for file in files(&sources, &[".h", ".c"]) {
+        let text = fs::read_to_string(&file).expect("a source");
+        let names = words(&text).into_iter().filter(shared).map(str::to_owned);
+        match file.starts_with(sources.join("lib")) {
+            true => known.extend(names),
+            false => used.extend(names.map(|name| (name, file.clone()))),
+        }
+    }
+    used.retain(|name, _| !known.contains(name));
+    assert!(used.is_empty(), "they are of no system: {used:?}");
 }
 
 fn path(module: &str) -> Module {

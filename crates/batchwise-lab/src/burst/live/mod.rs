@@ -216,8 +216,8 @@ impl Agents {
                 .iter()
                 .sum(),
             queue_drops: of("queue_drops"),
-            admit_ns: ns("bw_admit"),
-            mark_ns: ns("bw_mark"),
+            admit_ns: ns("burst_admit"),
+            mark_ns: ns("burst_mark"),
         })
     }
 }

@@ -143,7 +143,7 @@ impl Bench {
                 attach: Attach::Native,
                 ..config()
             })?;
-            let passive = time("bw_xdp")?;
+            let passive = time("passive_xdp")?;
             drop(sensor);
             Ok(passive - base)
         })
