@@ -7,7 +7,6 @@ use anyhow::{Context, anyhow};
 use futures_util::{StreamExt, TryStreamExt};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use rtnetlink::Handle;
 use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Nla,
     NlasIterator,
@@ -17,29 +16,19 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
 use rtnetlink::packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 
 use super::queue::{Discipline, Interface};
+use crate::frame::netlink::Netlink;
 
-/// An open netlink socket.
+/// An interface, and netlink to ask about it.
 pub struct Kernel {
-    runtime: tokio::runtime::Runtime,
-    handle: Handle,
+    netlink: Netlink,
     name: String,
 }
 
 impl Kernel {
     /// To ask about this interface of the calling thread's network namespace.
     pub fn open(name: &str) -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("starting the runtime for netlink")?;
-        let inside = runtime.enter();
-        let (connection, handle, _) =
-            rtnetlink::new_connection().context("opening netlink (NETLINK_ROUTE)")?;
-        drop(inside);
-        runtime.spawn(connection);
         Ok(Self {
-            runtime,
-            handle,
+            netlink: Netlink::open()?,
             name: name.to_owned(),
         })
     }
@@ -50,7 +39,8 @@ impl Kernel {
             let link = self.link().await?;
             let index = link.header.index;
             let mut disciplines = Vec::new();
-            let mut found = self.handle.qdisc().get().index(index as i32).execute();
+            let all = self.netlink.handle.qdisc().get();
+            let mut found = all.index(index as i32).execute();
             while let Some(message) = found.try_next().await.context("reading queues")? {
                 if message.header.index == index as i32 {
                     disciplines.extend(discipline(&message));
@@ -69,7 +59,7 @@ impl Kernel {
                 disciplines,
             })
         };
-        self.runtime.block_on(look)
+        self.netlink.wait(look)
     }
 }
 
@@ -77,14 +67,14 @@ impl Kernel {
     /// Gives the interface this queueing discipline, until what is returned is dropped. Then it gets what the
     /// kernel gives interfaces.
     pub fn put(&self, kind: &str) -> anyhow::Result<Put<'_>> {
-        let link = self.runtime.block_on(self.link())?;
+        let link = self.netlink.wait(self.link())?;
         let mut message = TcMessage::with_index(link.header.index.cast_signed());
         message.header.parent = TcHandle::ROOT;
         message.attributes.push(TcAttribute::Kind(kind.to_owned()));
         let message = RouteNetlinkMessage::NewQueueDiscipline(message);
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
-        let mut handle = self.handle.clone();
+        let mut handle = self.netlink.handle.clone();
         let put = async {
             let mut answers = handle.request(request)?;
             while let Some(answer) = answers.next().await {
@@ -96,7 +86,7 @@ impl Kernel {
             }
             anyhow::Ok(())
         };
-        let put = self.runtime.block_on(put);
+        let put = self.netlink.wait(put);
         put.with_context(|| format!("giving {} the queue {kind}", self.name))?;
         Ok(Put {
             kernel: self,
@@ -105,7 +95,12 @@ impl Kernel {
     }
 
     async fn link(&self) -> anyhow::Result<LinkMessage> {
-        let named = self.handle.link().get().match_name(self.name.clone());
+        let named = self
+            .netlink
+            .handle
+            .link()
+            .get()
+            .match_name(self.name.clone());
         let link = named.execute().try_next().await;
         let link = link.map_err(|e| anyhow!("there is no interface {:?}: {e}", self.name))?;
         link.with_context(|| format!("there is no interface {:?}", self.name))
@@ -128,11 +123,11 @@ impl Drop for Put<'_> {
         }
         let take = async {
             let index = self.kernel.link().await?.header.index;
-            let mut request = self.kernel.handle.qdisc().del(index.cast_signed());
+            let mut request = self.kernel.netlink.handle.qdisc().del(index.cast_signed());
             request.message_mut().header.parent = TcHandle::ROOT;
             anyhow::Ok(request.execute().await?)
         };
-        if let Err(error) = self.kernel.runtime.block_on(take) {
+        if let Err(error) = self.kernel.netlink.wait(take) {
             let name = &self.kernel.name;
             tracing::warn!(
                 "the queue {} stays at {name} ({error}): tc qdisc del dev {name} root",

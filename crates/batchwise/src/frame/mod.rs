@@ -13,6 +13,7 @@
 //! | [`door`] | a Unix socket at which any user's applications come with descriptors |
 //! | [`messages`] | what is said on standard error, also while a live view has the screen |
 //! | [`page`] | what every page for a browser looks like |
+//! | [`netlink`] | a socket to ask the kernel for links, routes and queues |
 //! | [`memory`], [`descriptors`] | what the process takes of the machine |
 //! | [`human`], [`clock`] | numbers and times for people, the clocks |
 //!
@@ -46,6 +47,7 @@ pub mod log;
 pub mod memory;
 pub mod messages;
 pub mod metrics;
+pub mod netlink;
 pub mod page;
 pub mod rows;
 pub mod signals;

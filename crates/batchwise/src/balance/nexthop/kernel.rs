@@ -17,6 +17,7 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
 use super::{ETHERNET, Link, NetworkState, NextHop, Route};
+use crate::frame::netlink::Netlink;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -28,43 +29,31 @@ pub struct Wanted {
     pub attached: bool,
 }
 
-pub struct Kernel {
-    runtime: tokio::runtime::Runtime,
-    handle: Handle,
-}
+pub struct Kernel(Netlink);
 
 impl Kernel {
     /// Opens netlink in the calling thread's network namespace.
     pub fn open() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("starting the runtime for netlink")?;
-        let inside = runtime.enter();
-        let (connection, handle, _) =
-            rtnetlink::new_connection().context("opening netlink (NETLINK_ROUTE)")?;
-        drop(inside);
-        runtime.spawn(connection);
-        Ok(Self { runtime, handle })
+        Netlink::open().map(Self)
     }
 
     /// What comes of something `within` a time; meanwhile netlink goes on.
     pub fn within<T>(&self, time: Duration, what: impl Future<Output = T>) -> Option<T> {
         let timeout = async { tokio::time::timeout(time, what).await };
-        self.runtime.block_on(timeout).ok()
+        self.0.wait(timeout).ok()
     }
 
     pub fn know(&self, wanted: &Wanted) -> anyhow::Result<NetworkState> {
-        let mut known = self.runtime.block_on(async {
+        let mut known = self.0.wait(async {
             let mut known = NetworkState {
-                links: links(&self.handle).await.context("reading interfaces")?,
-                neighbours: neighbours(&self.handle)
+                links: links(&self.0.handle).await.context("reading interfaces")?,
+                neighbours: neighbours(&self.0.handle)
                     .await
                     .context("reading neighbours")?,
                 ..NetworkState::default()
             };
             for address in &wanted.addresses {
-                let route = route(&self.handle, *address).await;
+                let route = route(&self.0.handle, *address).await;
                 known.routes.insert(*address, route);
             }
             anyhow::Ok(known)
@@ -79,13 +68,13 @@ impl Kernel {
         let Some(mac) = way.mac else {
             return;
         };
-        let request = self.handle.neighbours().add(way.ifindex, way.station);
+        let request = self.0.handle.neighbours().add(way.ifindex, way.station);
         let request = request
             .state(NeighbourState::Probe)
             .link_layer_address(&mac);
-        let probed = self.runtime.block_on(async {
+        let probed = self.0.wait(async {
             // what an administrator has set is not the kernel's to find out
-            if fixed(&self.handle, way).await? {
+            if fixed(&self.0.handle, way).await? {
                 return Ok(());
             }
             request.replace().execute().await
