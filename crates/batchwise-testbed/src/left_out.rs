@@ -14,9 +14,9 @@ const FILE: &str = "BATCHWISE_LEFT_OUT";
 pub fn left_out(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or_default();
-    let line = format!("LEFT OUT: {test}: {why}\n");
+    let line = format!("{test}: {why}\n");
     // what `eprint!` says is kept from sight when a test passes
-    let mut said = io::stderr().write_all(line.as_bytes());
+    let mut said = write!(io::stderr(), "left out: {line}");
     if let Some(path) = std::env::var_os(FILE) {
         let file = File::options().append(true).create(true).open(path);
         said = said.and(file.and_then(|mut file| file.write_all(line.as_bytes())));
