@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod commands;
 pub mod cpu_share;
 pub mod host;
+mod left_out;
 pub mod lines;
 pub mod live_views;
 pub mod load;
@@ -29,3 +30,5 @@ pub mod triangle;
 pub mod watcher;
 pub mod window;
 pub mod wire;
+
+pub use left_out::left_out;

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 
 use batchwise_core::burst::mark::CodePoints;
+use batchwise_testbed::left_out;
 use batchwise_testbed::stage::refusal::assert_refused;
 use batchwise_testbed::stage::{batchwise, programs_of, until_freed};
 use batchwise_testbed::triangle::{CLIENT_IP6, SERVER_IP6, VANTAGE_SERVER_LINK};
@@ -27,7 +28,7 @@ fn kind(site: &Site) -> String {
     shown[0]["kind"].as_str().expect("a kind").to_owned()
 }
 
-/// Whether this kernel has them, as the doctor says. Where it has none, the refusal was seen.
+/// Whether this kernel has them, as the doctor says. Where it has none, the refusal was seen, and the rest is left out.
 fn can(site: &Site) -> bool {
     let mut doctor = batchwise();
     doctor.args(["doctor", "--for", "burst", "--format", "json"]);
@@ -39,6 +40,7 @@ fn can(site: &Site) -> bool {
     if !can {
         let refused = admit(site, &format!("--interface {VANTAGE_SERVER_LINK} {LIMIT}"));
         assert_refused(&refused, 1, &["CONFIG_NET_SCH_BPF=y", "--own-queue"]);
+        left_out("the kernel has no queues in BPF (CONFIG_NET_SCH_BPF)");
     }
     can
 }
