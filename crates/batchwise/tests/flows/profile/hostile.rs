@@ -1,14 +1,15 @@
 //! The agent beside programs that mean harm: its memory, and its end.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use batchwise_testbed::stage::{batchwise, eventually, turn};
 
 /// What the agent may take, whatever runs.
-const MOST_KIB: i64 = 64 << 10;
+const MOST_KIB: u64 = 64 << 10;
 
 struct Hostile(Child);
 
@@ -39,19 +40,24 @@ impl Drop for Hostile {
     }
 }
 
-/// Runs it to its end; the most memory that it had, KiB.
-// wait4 is what waits
-#[allow(clippy::zombie_processes)]
-fn most_memory(command: &mut Command) -> i64 {
-    let child = command.stdout(Stdio::null()).spawn().expect("it runs");
-    let mut status = 0;
-    // SAFETY: all zeros is a value of it.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both are there for as long as the call takes, and nobody else waits for this child.
-    let pid = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
-    assert_eq!(pid, child.id() as i32, "{}", io::Error::last_os_error());
-    assert_eq!(status, 0, "it ends well");
-    usage.ru_maxrss
+/// Runs it to its end; the most memory that it had, KiB. What wait4 says also counts what this process had when it
+/// started the other.
+fn most_memory(command: &mut Command) -> u64 {
+    let mut child = command.stdout(Stdio::null()).spawn().expect("it runs");
+    let file = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    loop {
+        if let Some(status) = child.try_wait().expect("its state") {
+            assert!(status.success() && most > 0, "{status}");
+            return most;
+        }
+        // none at its end
+        let status = fs::read_to_string(&file).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|peak| peak.trim_end_matches("kB").trim().parse().ok());
+        most = peak.unwrap_or(most);
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
