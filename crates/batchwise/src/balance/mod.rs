@@ -28,14 +28,14 @@ mod service;
 pub mod status;
 mod worker;
 
-use crate::frame::args::{parse_duration, parse_within};
+use crate::frame::args::{StayArgs, parse_within};
 use crate::frame::messages::say;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Form, Format, Output};
-use crate::frame::signals::{hangup_flag, stop_flag};
+use crate::frame::rows::{Form, Format};
+use crate::frame::run::Runner;
+use crate::frame::signals::hangup_flag;
 use crate::frame::stdout::{WhenUnread, print};
-use crate::frame::ticks::{Ticks, Turn};
-use agent::Agent;
+use crate::frame::ticks::Turn;
+use agent::{Agent, Asking};
 use config::Config;
 use config::kept::Kept;
 use control::{Drain, Request};
@@ -84,6 +84,9 @@ pub struct BalanceArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("format", |format| format.help(
+    "How to show it: live, text (what happens), or jsonl (everything)"
+)))]
 struct AgentArgs {
     /// The configuration (TOML)
     #[arg(long, value_name = "FILE")]
@@ -94,21 +97,14 @@ struct AgentArgs {
     /// Time between two decisions; without it, the configuration says
     #[arg(long, value_parser = |text: &str| parse_within(text, config::INTERVALS))]
     interval: Option<Duration>,
-    /// How to show it: live, text (what happens), or jsonl (everything)
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
+    #[command(flatten)]
+    stay: StayArgs,
     /// Append every decision and event to this file, as JSON lines
     #[arg(long, value_name = "FILE.jsonl")]
     log: Option<PathBuf>,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
     /// Keep the configuration that is in force here, and start with that where the file does not hold
     #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY")]
     state: Option<PathBuf>,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
     /// Only say whether the configuration is right
     #[arg(long)]
     check: bool,
@@ -264,25 +260,27 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
         return tell(&about(&config));
     }
     let (config, refused) = args.read_or_kept()?;
-    // health checks of silent backends keep their sockets until their timeout
-    let form = args.format.resolve()?;
-    let stop = stop_flag()?;
+    let form = args.stay.format.resolve()?;
+    // before a terminal is taken, whose end it would be else
     let hangup = hangup_flag()?;
     let name = config.name.clone();
-    let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
     let journal = Journal::open(args.log.as_deref())?;
     let server = control::listen(&name)?;
-    let mut agent = Agent::start(args, config, refused, journal)?;
-    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
-    let ended = agent.run(&server, &mut output, exporter.as_ref(), stop, &hangup);
-    output.finish("")?;
-    drop(agent);
-    let ended = ended?;
-    if ended.remove {
+    let every = args.stay.every(config.interval);
+    let runner = Runner::open(&every, form, WhenUnread::GoOn, String::new())?;
+    let mut asking = Asking {
+        agent: Agent::start(args, config, refused, journal)?,
+        server: &server,
+        hangup,
+    };
+    runner.run(&mut asking)?;
+    let (goes, asked) = asking.agent.is_to_go();
+    drop(asking);
+    if goes {
         let removed = Balancer::remove(&name);
         drop(server);
         let done = format!("{name} forwards no more; nothing of it is left");
-        if let Some(asked) = ended.asked {
+        if let Some(asked) = asked {
             let told = removed.as_ref().map(|()| done.clone());
             asked.answer_last(told.map_err(ToString::to_string));
         }
@@ -336,16 +334,10 @@ fn show_status(name: &str, format: Format, once: bool) -> anyhow::Result<ExitCod
     }
     // an agent that is not there is said on the terminal as it was
     let first = look(name)?;
-    let mut output = Output::open(Form::Live, WhenUnread::End, String::new())?;
-    output.show(&first)?;
-    let mut ticks = Ticks::new(stop_flag()?, LOOK_EVERY, None);
-    loop {
-        match ticks.turn(Duration::MAX, |time| output.wait(time, None))? {
-            Turn::Look => {}
-            Turn::Interval => output.show(&look(name)?)?,
-            Turn::End | Turn::Stopped => break,
-        }
-    }
-    output.finish("")?;
+    let every = StayArgs::default().every(LOOK_EVERY);
+    let mut runner = Runner::open(&every, form, WhenUnread::End, String::new())?;
+    runner.outputs.publish(Some(&first), |_, ()| ())?;
+    let again = |turn: Turn| (!turn.is_last()).then(|| look(name)).transpose();
+    runner.run_intervals(again, |_, ()| ())?;
     Ok(ExitCode::SUCCESS)
 }

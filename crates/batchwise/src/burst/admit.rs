@@ -1,7 +1,6 @@
 //! `batchwise burst admit`: has a router's queue take bursts whole, or not at all.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Error, bail};
 use batchwise_bpf::burst::{Admitter, Bottleneck, Leave};
@@ -12,13 +11,11 @@ use super::limit::{Limit, parse_limit, parse_rate};
 use super::metrics::BurstMetrics;
 use super::points::PointsArgs;
 use super::report::{AdmitLine, AdmitReport, SourceLine};
-use crate::frame::args::{parse_duration, parse_interval};
+use crate::frame::args::RunArgs;
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Format, Output};
-use crate::frame::signals::stop_flag;
+use crate::frame::run::Runner;
 use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn};
+use crate::frame::ticks::Turn;
 
 /// Admit marked bursts to this router's queue whole, or not at all
 #[derive(Debug, Args)]
@@ -44,26 +41,15 @@ pub struct AdmitArgs {
     /// Sources that are shown, those with most bursts first
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     top: usize,
-    /// Time between two reports
-    #[arg(long, default_value = "1s", value_parser = parse_interval)]
-    interval: Duration,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show it
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
-    let stop = stop_flag()?;
-    let exporter = args.metrics.as_deref().map(Exporter::<BurstMetrics>::bind);
-    let exporter = exporter.transpose()?;
-    let form = args.format.resolve()?;
+    let form = args.run.stay.format.resolve()?;
     let name = &args.interface;
+    let waiting = format!("waiting for marked packets that leave by {name}…");
+    let runner = Runner::open(&args.run, form, WhenUnread::GoOn, waiting)?;
     let kernel = Kernel::open(name)?;
     let queue = || {
         let found = kernel.look()?;
@@ -98,14 +84,7 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
     // goes before what it is made of
     let _own = args.own_queue.then(|| kernel.put(&kind)).transpose()?;
     let root = kernel.look()?.root().map_err(Error::msg)?.clone();
-    let waiting = format!("waiting for marked packets that leave by {name}…");
-    let mut output = Output::open(form, WhenUnread::GoOn, waiting)?;
-    let mut ticks = Ticks::new(stop, args.interval, args.duration);
-    loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
-        if turn == Turn::Look {
-            continue;
-        }
+    let close = |_: Turn| {
         if !admitter.is_attached() {
             bail!("{name} is gone, or another agent has taken it over");
         }
@@ -132,14 +111,10 @@ pub fn run(args: AdmitArgs) -> anyhow::Result<ExitCode> {
             counts,
         };
         let sources = SourceLine::most(ts_ns, name, sources, args.top);
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.admit = Some(line.clone()));
-        }
-        output.show(&AdmitReport { line, sources })?;
-        if turn != Turn::Interval {
-            break;
-        }
-    }
-    output.finish("")?;
+        Ok(Some(AdmitReport { line, sources }))
+    };
+    runner.run_intervals(close, |report, metrics: &mut BurstMetrics| {
+        metrics.admit = Some(report.line.clone());
+    })?;
     Ok(ExitCode::SUCCESS)
 }

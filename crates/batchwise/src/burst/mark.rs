@@ -1,7 +1,6 @@
 //! `batchwise burst mark`: says in packets how much of a burst is left, or takes that off at the border.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use batchwise_bpf::burst::{Marker, Marking};
@@ -12,19 +11,20 @@ use super::kernel::Kernel;
 use super::metrics::BurstMetrics;
 use super::points::PointsArgs;
 use super::report::{MarkLine, MarkReport};
-use crate::frame::args::{parse_duration, parse_interval};
+use crate::frame::args::RunArgs;
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Format, Output};
-use crate::frame::signals::stop_flag;
+use crate::frame::run::Runner;
 use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn};
+use crate::frame::ticks::Turn;
 
 /// The longest class.
 const MOST: i64 = CLASSES[CLASSES.len() - 1] as i64;
 
 /// Mark what TCP sends at once with how much of it is left
 #[derive(Debug, Args)]
+#[command(mut_arg("format", |format| format.help(
+    "How to show what became of the packets; text comes at the end"
+)))]
 pub struct MarkArgs {
     /// Where packets leave this host
     #[arg(long, value_name = "IF")]
@@ -40,26 +40,18 @@ pub struct MarkArgs {
     border: bool,
     #[command(flatten)]
     code: PointsArgs,
-    /// Time between two reports
-    #[arg(long, default_value = "1s", value_parser = parse_interval)]
-    interval: Duration,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show what became of the packets; text comes at the end
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
-    let stop = stop_flag()?;
-    let exporter = args.metrics.as_deref().map(Exporter::<BurstMetrics>::bind);
-    let exporter = exporter.transpose()?;
-    let form = args.format.resolve()?;
+    let form = args.run.stay.format.resolve()?;
+    let mut runner = Runner::open(&args.run, form, WhenUnread::GoOn, String::new())?;
     let name = &args.interface;
+    ensure!(
+        Kernel::open(name)?.look()?.ethernet,
+        "packets at {name} have no Ethernet header: use the interface below it"
+    );
     let points = args.code.points;
     let marking = match args.border {
         true => Marking::Border,
@@ -78,19 +70,14 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
     let marker = Marker::attach(name, &marking, points).with_context(|| {
         format!("cannot mark at {name} (`batchwise doctor --for burst` checks what is needed)")
     })?;
-    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let doing = match args.border {
         true => "taking marks off",
         false => "marking bursts",
     };
-    output.say(&format!("{doing} in what leaves by {name}\n"))?;
-    let mut ticks = Ticks::new(stop, args.interval, args.duration);
+    let outputs = &mut runner.outputs;
+    outputs.say(&format!("{doing} in what leaves by {name}\n"))?;
     let mut warned = false;
-    loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
-        if turn == Turn::Look {
-            continue;
-        }
+    let close = |turn: Turn| {
         if !marker.is_attached() {
             bail!("{name} is gone, or another agent has taken it over");
         }
@@ -103,16 +90,11 @@ pub fn run(args: MarkArgs) -> anyhow::Result<ExitCode> {
                 points.name()
             );
         }
-        let over = turn != Turn::Interval;
         let line = MarkLine::new(wall_clock_ns(), name.clone(), &fates);
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.mark = Some(line.clone()));
-        }
-        output.show(&MarkReport::new(line, over))?;
-        if over {
-            break;
-        }
-    }
-    output.finish("")?;
+        Ok(Some(MarkReport::new(line, turn.is_last())))
+    };
+    runner.run_intervals(close, |report, metrics: &mut BurstMetrics| {
+        metrics.mark = Some(report.line.clone());
+    })?;
     Ok(ExitCode::SUCCESS)
 }

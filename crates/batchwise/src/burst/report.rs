@@ -104,7 +104,7 @@ impl MarkLine {
 /// A sender, as it is shown.
 #[derive(Clone)]
 pub struct MarkReport {
-    line: Line,
+    pub line: MarkLine,
     rows: Vec<(u64, String)>,
     /// It is the last: text has only this one.
     over: bool,
@@ -121,11 +121,7 @@ impl MarkReport {
         let cleared = (line.cleared, "marks taken off".to_owned());
         let rows = std::iter::once(bursts).chain(marked).chain(unmarked);
         let rows = rows.chain([cleared]).filter(|(n, _)| *n > 0).collect();
-        Self {
-            line: Line::Mark(line),
-            rows,
-            over,
-        }
+        Self { line, rows, over }
     }
 }
 
@@ -147,7 +143,7 @@ impl View for MarkReport {
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        lines.push(&self.line)
+        lines.push(&Line::Mark(self.line.clone()))
     }
 }
 

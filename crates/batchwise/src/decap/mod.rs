@@ -12,13 +12,13 @@ use clap::Args;
 use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 
-use crate::frame::args::parse_duration;
+use crate::frame::args::StayArgs;
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::{Exporter, Family, Metrics};
-use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
-use crate::frame::signals::stop_flag;
+use crate::frame::metrics::{Family, Metrics};
+use crate::frame::rows::{Column, JsonLines, View, plain};
+use crate::frame::run::Runner;
 use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn};
+use crate::frame::ticks::Turn;
 
 /// What the long help adds.
 pub const EXAMPLES: &str = "\
@@ -35,6 +35,9 @@ noticed within a second. Frames with a VLAN tag are left alone.";
 
 /// Take the outer header off IP-in-IP packets for this host.
 #[derive(Debug, Args)]
+#[command(mut_arg("format", |format| format.help(
+    "How to show what became of the packets: a table at the end, or a line of JSON each second"
+)))]
 pub struct DecapArgs {
     /// Where the tunnels arrive
     #[arg(long, value_name = "IF")]
@@ -43,15 +46,8 @@ pub struct DecapArgs {
     /// from everywhere
     #[arg(long, value_name = "ADDR/PREFIX", value_delimiter = ',', value_parser = parse_prefix)]
     from: Vec<Prefix>,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show what became of the packets: a table at the end, or a line of JSON each second
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    stay: StayArgs,
 }
 
 type Prefix = (IpAddr, u8);
@@ -113,10 +109,9 @@ impl Metrics for DecapMetrics {
 
 /// Runs until the duration is over or a signal comes.
 pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
-    let stop = stop_flag()?;
-    let form = args.format.without_live()?;
-    let exporter = args.metrics.as_deref().map(Exporter::<DecapMetrics>::bind);
-    let exporter = exporter.transpose()?;
+    let form = args.stay.format.without_live()?;
+    let every = args.stay.every(EVERY);
+    let mut runner = Runner::open(&every, form, WhenUnread::GoOn, String::new())?;
     let mut local = local_addresses()?;
     let config = DecapConfig {
         interface: args.iface.clone(),
@@ -133,19 +128,14 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
              filters that stand before it; name the balancers with --from ADDR/PREFIX"
         );
     }
-    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
     let hook = if decap.native() {
         "native XDP"
     } else {
         "generic XDP: the driver has no native one"
     };
-    output.say(&format!("decapsulating on {} ({hook})\n", args.iface))?;
-    let mut ticks = Ticks::new(stop, EVERY, args.duration);
-    loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
-        if turn == Turn::Look {
-            continue;
-        }
+    let outputs = &mut runner.outputs;
+    outputs.say(&format!("decapsulating on {} ({hook})\n", args.iface))?;
+    let close = |turn: Turn| {
         if !decap.is_attached() {
             bail!(
                 "{} is gone, and the decapsulating with it: start again when it is back",
@@ -158,10 +148,6 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
             local = now;
         }
         let fates = decap.counters()?;
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.0 = fates);
-        }
-        let over = turn != Turn::Interval;
         let line = Line {
             kind: "decap",
             ts_ns: wall_clock_ns(),
@@ -169,16 +155,15 @@ pub fn run(args: DecapArgs) -> anyhow::Result<ExitCode> {
             native: decap.native(),
             fates,
         };
-        output.show(&Report {
+        Ok(Some(Report {
             line,
             rows: fates.named().into(),
-            over,
-        })?;
-        if over {
-            break;
-        }
-    }
-    output.finish("")?;
+            over: turn.is_last(),
+        }))
+    };
+    runner.run_intervals(close, |report, metrics: &mut DecapMetrics| {
+        metrics.0 = report.line.fates;
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

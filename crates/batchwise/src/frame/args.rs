@@ -1,9 +1,11 @@
-//! Arguments that several subcommands have: ports, and times with their bounds.
+//! Arguments that several subcommands have: ports, those of whatever stays, and times with their bounds.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::Args;
+
+use super::rows::Format;
 
 /// Which service is meant.
 #[derive(Clone, Debug, Args)]
@@ -17,6 +19,40 @@ pub struct PortArgs {
     )]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub numbers: Vec<u16>,
+}
+
+// Of every subcommand that stays. No doc comments here: clap would take them for what the subcommand does.
+#[derive(Clone, Debug, Default, Args)]
+pub struct StayArgs {
+    /// Stop after this time; without it, at Ctrl-C
+    #[arg(long, value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// How to show it
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// Serve Prometheus metrics here, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<String>,
+}
+
+impl StayArgs {
+    /// The same with intervals that are not the user's to choose.
+    pub fn every(&self, interval: Duration) -> RunArgs {
+        RunArgs {
+            interval,
+            stay: self.clone(),
+        }
+    }
+}
+
+// Of those that report at intervals.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Time between two reports
+    #[arg(long, default_value = "1s", value_parser = parse_interval)]
+    pub interval: Duration,
+    #[command(flatten)]
+    pub stay: StayArgs,
 }
 
 /// Intervals may not be shorter: each reads everything that is measured.

@@ -2,8 +2,9 @@
 //!
 //! | piece | owns |
 //! |---|---|
-//! | [`args`] | ports and bounded times on the command line |
-//! | [`ticks`], [`signals`] | the loop: intervals, duration, stop and hang-up |
+//! | [`args`] | what subcommands have in common on the command line, bounded times |
+//! | [`run`] | the runner: outputs, intervals, the order of things |
+//! | [`ticks`], [`signals`] | intervals, duration, stop and hang-up |
 //! | [`supervisor`] | what systemd is told: ready, alive, ending |
 //! | [`rows`] | columns described once; text, a live table and JSON lines come from them |
 //! | [`stdout`], [`background`] | writing that never holds up the loop |
@@ -17,23 +18,13 @@
 //! | [`memory`], [`descriptors`] | what the process takes of the machine |
 //! | [`human`], [`clock`] | numbers and times for people, the clocks |
 //!
-//! A subcommand that stays goes round like this:
-//!
-//! ```ignore
-//! let mut output = Output::open(format.resolve()?, WhenUnread::End, waiting(ports))?;
-//! let mut ticks = Ticks::new(stop_flag()?, interval, duration);
-//! loop {
-//!     let turn = ticks.turn(look_every, |time| output.wait(time, None))?; // Look, Interval, End, Stopped
-//!     // sense; at an interval's end estimate and act
-//!     exporter.update(|metrics| metrics.interval(&view));
-//!     log.line(&decision);
-//!     output.show(&view)?;
-//! }
-//! ```
-//!
-//! It brings a [`rows::View`] (an interval: its rows, its JSON lines), a [`metrics::Metrics`] (a state
+//! A subcommand that stays opens its outputs ([`run::Runner::open`]), attaches its sensor, and gives the runner a
+//! [`run::Agent`]. It brings a [`rows::View`] (an interval: its rows, its JSON lines), a [`metrics::Metrics`] (a state
 //! and its families), and for requests a type that is one line of JSON. Nothing of the frame knows a
 //! subcommand.
+//!
+//! `tune` goes round by itself, with the same pieces: its guard wants a heartbeat within each step, tests take turns
+//! of their own, and a decision is shown when it is made, not at the end of an interval.
 
 pub mod args;
 pub mod background;
@@ -50,6 +41,7 @@ pub mod metrics;
 pub mod netlink;
 pub mod page;
 pub mod rows;
+pub mod run;
 pub mod signals;
 pub mod stdout;
 pub mod supervisor;

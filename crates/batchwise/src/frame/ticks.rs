@@ -26,6 +26,13 @@ pub enum Turn {
     Stopped,
 }
 
+impl Turn {
+    /// Whether there is no other after it.
+    pub fn is_last(self) -> bool {
+        matches!(self, Self::End | Self::Stopped)
+    }
+}
+
 pub struct Ticks {
     stop: Arc<AtomicBool>,
     interval: Duration,
@@ -63,11 +70,6 @@ impl Ticks {
         self.next = next;
     }
 
-    /// Nothing was done for so long: the interval ends that much later.
-    pub fn delay(&mut self, time: Duration) {
-        self.next += time;
-    }
-
     /// While the agent is not, its supervisor hears nothing of it: parts of it may hang although the loop
     /// goes round.
     pub fn set_well(&mut self, well: bool) {
@@ -81,6 +83,17 @@ impl Ticks {
         }
     }
 
+    /// The agent has to end.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.supervisor.stopping();
+    }
+
+    /// Whether it has, or a signal came.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Waits for the end of the interval, but at most `look_every`, by `wait`: it is given a time, may
     /// return before it, and says whether to stop.
     pub fn turn(
@@ -92,7 +105,7 @@ impl Ticks {
         let due = self.end.map_or(self.next, |end| end.min(self.next));
         let left = due.saturating_duration_since(Instant::now());
         let quit = wait(left.min(look_every).min(LONGEST_WAIT))?;
-        if quit || self.stop.load(Ordering::Relaxed) {
+        if quit || self.is_stopped() {
             self.supervisor.stopping();
             return Ok(Turn::Stopped);
         }

@@ -41,10 +41,6 @@ pub struct HintArgs {
 }
 
 impl HintArgs {
-    pub fn are_wanted(&self) -> bool {
-        self.socket.is_some()
-    }
-
     /// Listens, if hints are wanted.
     pub fn listen(&self) -> anyhow::Result<Option<Hints>> {
         let Some(path) = &self.socket else {

@@ -7,14 +7,16 @@ use batchwise_bpf::passive::Attach;
 use batchwise_core::passive::{Algorithm, Params};
 use clap::{ArgGroup, Args, ValueEnum};
 
-use crate::frame::args::{parse_duration, parse_interval, parse_within};
+use crate::frame::args::{RunArgs, parse_duration, parse_within};
 use crate::frame::clock::nanos;
 use crate::frame::human;
-use crate::frame::rows::Format;
 
 /// Estimate response latency from the packets that clients send.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).args(["iface", "pcap"]))]
+#[command(mut_arg("duration", |duration| duration.help(
+    "Stop after this time; without it, at Ctrl-C or at the capture's end"
+)))]
 pub struct PassiveArgs {
     /// Measure what arrives at this interface
     #[arg(long, value_name = "IF")]
@@ -26,12 +28,8 @@ pub struct PassiveArgs {
     #[arg(long = "port", value_name = "PORT", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports: Vec<u16>,
-    /// Time between two reports
-    #[arg(long, default_value = "1s", value_parser = parse_interval)]
-    pub(super) interval: Duration,
-    /// Stop after this time; without it, at Ctrl-C or at the capture's end
-    #[arg(long, value_parser = parse_duration)]
-    pub(super) duration: Option<Duration>,
+    #[command(flatten)]
+    pub(super) run: RunArgs,
     /// For so long what a flow's packets say is collected before it is judged
     #[arg(long, default_value = "1s", value_parser = parse_epoch)]
     pub(super) epoch: Duration,
@@ -53,12 +51,6 @@ pub struct PassiveArgs {
     /// Also every epoch of every flow
     #[arg(long)]
     pub(super) per_flow: bool,
-    /// How to show it
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    pub(super) format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(super) metrics: Option<String>,
     /// Write a page that shows the whole run, at its end
     #[arg(long, value_name = "FILE.html")]
     pub(super) report: Option<PathBuf>,

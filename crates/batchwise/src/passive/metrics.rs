@@ -14,13 +14,13 @@ use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, with};
 const SILENT_INTERVALS: u32 = 300;
 
 /// What `batchwise passive` serves.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PassiveMetrics {
     servers: BTreeMap<Key, Counts>,
     totals: TotalsLine,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Counts {
     histogram: Buckets,
     flows: u64,

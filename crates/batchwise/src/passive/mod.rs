@@ -16,7 +16,6 @@ mod servers;
 mod session;
 mod summary;
 
-use crate::frame::signals::stop_flag;
 pub use args::PassiveArgs;
 
 pub const EXAMPLES: &str = "\
@@ -40,11 +39,9 @@ below 32768 is the server's, else the receiver of the first packet.";
 
 /// Runs until the duration is over, the capture is at its end, the user quits, or a signal comes.
 pub fn run(args: PassiveArgs) -> anyhow::Result<ExitCode> {
-    let stop = stop_flag()?;
-    let form = args.format.resolve()?;
     match (&args.pcap, &args.iface) {
-        (Some(path), _) => capture::run(&args, path, form, &stop)?,
-        (None, Some(interface)) => live::run(&args, interface, form, stop)?,
+        (Some(path), _) => capture::run(&args, path)?,
+        (None, Some(interface)) => live::run(&args, interface)?,
         (None, None) => anyhow::bail!("give --iface IF or --pcap FILE"),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,6 @@
 //! What live runs and captures have in common: epochs go in; lines, metrics and the report come out.
 
 use std::fs::File;
-use std::time::Duration;
 
 use anyhow::Context;
 use batchwise_core::passive::Epoch;
@@ -14,29 +13,25 @@ use super::report;
 use super::rows::ending;
 use super::servers::Servers;
 use super::summary::Summary;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Form, Output, waiting};
-use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn};
+use crate::frame::rows::Form;
 
-/// Where the results go.
+/// What closed, and what is made of it.
 pub struct Session<'a> {
     args: &'a PassiveArgs,
-    output: Output<Interval>,
     /// Interface or capture.
     place: String,
-    exporter: Option<Exporter<PassiveMetrics>>,
     epochs: Vec<EpochLine>,
     servers: Servers,
     /// Of the whole run, where it is shown at the end.
     summary: Option<Summary>,
+    /// What is served from the interval's end on, where anybody may ask.
+    metrics: Option<PassiveMetrics>,
     totals: TotalsLine,
 }
 
 impl<'a> Session<'a> {
-    /// Opens the outputs. Packets of a capture wait for them, those of an interface do not.
-    pub fn open(args: &'a PassiveArgs, form: Form, place: String) -> anyhow::Result<Self> {
-        let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
+    /// Begins; the report can be written.
+    pub fn begin(args: &'a PassiveArgs, form: Form, place: String) -> anyhow::Result<Self> {
         if let Some(path) = &args.report {
             let file = File::options().create(true).append(true).open(path);
             file.with_context(|| {
@@ -44,21 +39,18 @@ impl<'a> Session<'a> {
                 format!("cannot write the report {path}: its directory must exist")
             })?;
         }
-        let (when_unread, waiting) = match args.iface {
-            Some(_) => (
-                WhenUnread::serving(exporter.is_some()),
-                waiting(&args.ports),
-            ),
-            None => (WhenUnread::Wait, String::new()),
-        };
         Ok(Self {
             args,
-            output: Output::open(form, when_unread, waiting)?,
             place,
-            exporter,
             epochs: Vec::new(),
             servers: Servers::default(),
             summary: (form != Form::Jsonl || args.report.is_some()).then(Summary::default),
+            metrics: args
+                .run
+                .stay
+                .metrics
+                .as_ref()
+                .map(|_| PassiveMetrics::default()),
             totals: TotalsLine::default(),
         })
     }
@@ -82,18 +74,13 @@ impl<'a> Session<'a> {
         if let Some(summary) = &mut self.summary {
             summary.epoch(key, epoch);
         }
-        if let Some(exporter) = &self.exporter {
-            exporter.update(|metrics| metrics.epoch(key, epoch));
+        if let Some(metrics) = &mut self.metrics {
+            metrics.epoch(key, epoch);
         }
     }
 
-    /// The interval that ends at the time of `totals` is shown; `over`: it is the last.
-    pub fn interval(
-        &mut self,
-        interval_ns: u64,
-        totals: TotalsLine,
-        over: bool,
-    ) -> anyhow::Result<()> {
+    /// Closes the interval that ends at the time of `totals`; `over`: it is the last.
+    pub fn close(&mut self, interval_ns: u64, totals: TotalsLine, over: bool) -> Interval {
         let totals = TotalsLine {
             epochs_left_out: self.servers.left_out(),
             ..totals
@@ -116,10 +103,17 @@ impl<'a> Session<'a> {
         if let Some(summary) = &mut self.summary {
             summary.interval(&interval.servers);
         }
-        if let Some(exporter) = &self.exporter {
-            exporter.update(|metrics| metrics.interval(&interval));
+        if let Some(metrics) = &mut self.metrics {
+            metrics.interval(&interval);
         }
-        self.output.show(&interval)
+        interval
+    }
+
+    /// Serves all up to the last interval.
+    pub fn serve(&self, served: &mut PassiveMetrics) {
+        if let Some(metrics) = &self.metrics {
+            served.clone_from(metrics);
+        }
     }
 
     /// Whether an interval without epochs would show nothing.
@@ -127,25 +121,18 @@ impl<'a> Session<'a> {
         self.servers.is_empty()
     }
 
-    /// Waits for the interval's end, but at most `look_every`.
-    pub fn turn(&mut self, ticks: &mut Ticks, look_every: Duration) -> anyhow::Result<Turn> {
-        ticks.turn(look_every, |time| self.output.wait(time, None))
-    }
-
-    /// Puts the terminal back, says what there was in all, and writes the report.
-    pub fn finish(&mut self) -> anyhow::Result<()> {
+    /// Writes the report; what people are told of the whole.
+    pub fn end(&self) -> anyhow::Result<String> {
         let Some(summary) = &self.summary else {
-            return self.output.finish("");
+            return Ok(String::new());
         };
+        let mut text = ending(summary, &self.totals);
         if let Some(path) = &self.args.report {
             let page = report::page(self.args, &self.place, summary, &self.totals);
             std::fs::write(path, page)
                 .with_context(|| format!("cannot write the report {}", path.display()))?;
-        }
-        let mut text = ending(summary, &self.totals);
-        if let Some(path) = &self.args.report {
             text += &format!("report: {}\n", path.display());
         }
-        self.output.finish(&text)
+        Ok(text)
     }
 }

@@ -25,11 +25,10 @@ use batchwise_core::profile::Tally;
 use batchwise_core::profile::report::{Line, Only, Sampled, Traffic};
 use clap::{Args, Subcommand};
 
-use crate::frame::args::{parse_duration, parse_interval};
+use crate::frame::args::RunArgs;
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Form, Format, Output, TextTable, View};
-use crate::frame::signals::stop_flag;
+use crate::frame::rows::Form;
+use crate::frame::run::{Agent, Runner};
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 #[cfg(test)]
@@ -60,6 +59,11 @@ Examples:
 /// Say where the CPU time of the network stack goes.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
+#[command(mut_arg("interval", |interval| interval.help("Time between two reports of the live view and of JSON")))]
+#[command(mut_arg("duration", |duration| duration.help(
+    "How long [default: 10s; with --compare 1m; with --metrics until Ctrl-C]"
+)))]
+#[command(mut_arg("format", |format| format.help("How to show it; text comes at the end")))]
 pub struct ProfileArgs {
     #[command(subcommand)]
     action: Option<Action>,
@@ -78,18 +82,8 @@ pub struct ProfileArgs {
     /// Samples a second and CPU
     #[arg(long, default_value_t = 997, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
-    /// Time between two reports of the live view and of JSON
-    #[arg(long, default_value = "1s", value_parser = parse_interval)]
-    interval: Duration,
-    /// How long [default: 10s; with --compare 1m; with --metrics until Ctrl-C]
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show it; text comes at the end
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Have both settings take turns on the service at --port, and tell what they cost
     #[arg(
         long,
@@ -142,93 +136,20 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
     if !ports.is_empty() {
         Owners::of(ports)?.are_there(ports)?;
     }
-    let stop = stop_flag()?;
-    let exporter = args
-        .metrics
-        .as_deref()
-        .map(Exporter::<ProfileMetrics>::bind);
-    let exporter = exporter.transpose()?;
-    let form = args.format.resolve()?;
+    let form = args.run.stay.format.resolve()?;
     let files = Files::open(args.report.as_deref(), args.folded.as_deref())?;
-    let sampler = Sampler::load(&Config {
-        hz: args.hz,
-        cpus: args.cpu.clone(),
-        only_pids: args.only_some(),
-        cgroup: args.cgroup.clone(),
-        user_stacks: args.wants_stacks(),
-    })
-    .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
-    args.choose(&sampler)?;
-    let mut counter = counter();
-    let mut sampling = Sampling::start(sampler, kernel::read()?, numbered, args.wants_stacks())?;
     if args.compare.is_some() {
+        let (sampling, counter) = args.sample(numbered)?;
         return compare::run(&args, form, sampling, counter);
     }
-    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
-    let mut ticks = Ticks::new(stop, args.interval, args.duration());
-    let (begin, mut since) = (Instant::now(), Instant::now());
-    let (mut traffic, mut seen, mut counted) = (None, None, None);
-    let (mut count_next, mut count_until) = (begin, begin);
-    // where every interval is printed and no file is wanted nobody reads the whole, which grows with each new process
-    let mut whole = (form != Form::Jsonl || args.wants_stacks()).then(Tally::default);
-    let look = sampling.sampler().look_every();
-    loop {
-        if let Some(counter) = &mut counter
-            && Instant::now() >= count_next
-        {
-            counter.start()?;
-            count_until = Instant::now() + COUNT_FOR;
-            count_next += COUNT_EVERY;
-        }
-        let turn = ticks.turn(look, |time| output.wait(time, None))?;
-        sampling.take()?;
-        if let Some(counter) = &mut counter
-            && (turn != Turn::Look || Instant::now() >= count_until)
-            && let Some(now) = counter.stop()?
-        {
-            counted.get_or_insert_with(Traffic::default).add(&now);
-            traffic = Some(now);
-        }
-        if turn == Turn::Look {
-            continue;
-        }
-        let (interval, lost) = sampling.end_interval();
-        if let Some(whole) = &mut whole {
-            whole.merge(&interval);
-        }
-        let time = since.elapsed();
-        since = Instant::now();
-        let mut line = args.line(&interval, time, lost, &sampling);
-        line.traffic = traffic.take();
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.take(&line));
-        }
-        // it is counted more seldom than it is looked at
-        match &line.traffic {
-            Some(now) => seen = Some(now.clone()),
-            None if form == Form::Live => line.traffic.clone_from(&seen),
-            None => {}
-        }
-        if form != Form::Text {
-            output.show(&Shown::new(line))?;
-        }
-        if turn != Turn::Interval {
-            break;
-        }
-        args.choose(sampling.sampler())?;
-    }
-    let time = begin.elapsed();
-    let Some(whole) = whole else {
-        output.finish("")?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    let mut whole = args.line(&whole, time, sampling.lost(), &sampling);
-    whole.traffic = counted;
-    let whole = Shown::new(whole);
+    let mut run = args.run.clone();
+    run.stay.duration = args.duration();
+    let runner = Runner::open(&run, form, WhenUnread::GoOn, String::new())?;
+    let mut profile = Profile::begin(&args, form, numbered)?;
+    let ran = runner.run(&mut profile);
     // whoever reads no text may still want the files
-    let rows = TextTable::new(Shown::COLUMNS).rows(&whole.rows());
-    let printed = output.finish(&format!("{}{rows}{}", whole.notes(), whole.below()));
-    if let Some(stacks) = sampling.stacks.take() {
+    let sampling = profile.sampling;
+    if let (Some(whole), Some(stacks)) = (profile.shown, sampling.stacks) {
         if stacks.left_out > 0 {
             tracing::warn!(
                 "{} samples are in no stack: there were too many different ones",
@@ -237,8 +158,120 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<ExitCode> {
         }
         files.write(&whole, &frames::name(stacks, &sampling.kernel, numbered))?;
     }
-    printed?;
+    ran?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is sampled, and what else goes on.
+struct Profile<'a> {
+    args: &'a ProfileArgs,
+    sampling: Sampling,
+    begin: Instant,
+    since: Instant,
+    counter: Option<Counter>,
+    count_next: Instant,
+    count_until: Instant,
+    /// As it was counted in this interval, when it was counted last, and so far.
+    traffic: Option<Traffic>,
+    seen: Option<Traffic>,
+    counted: Option<Traffic>,
+    /// Where every interval is printed and no file is wanted nobody reads it, and it grows with each new process.
+    whole: Option<Tally>,
+    /// The whole at the end.
+    shown: Option<Shown>,
+}
+
+impl<'a> Profile<'a> {
+    fn begin(args: &'a ProfileArgs, form: Form, numbered: bool) -> anyhow::Result<Self> {
+        let (sampling, counter) = args.sample(numbered)?;
+        let now = Instant::now();
+        let mut profile = Self {
+            args,
+            sampling,
+            begin: now,
+            since: now,
+            counter,
+            count_next: now,
+            count_until: now,
+            traffic: None,
+            seen: None,
+            counted: None,
+            whole: (form != Form::Jsonl || args.wants_stacks()).then(Tally::default),
+            shown: None,
+        };
+        profile.count(Turn::Look)?;
+        Ok(profile)
+    }
+
+    /// Begins and ends to count what else goes on.
+    fn count(&mut self, turn: Turn) -> anyhow::Result<()> {
+        let Some(counter) = &mut self.counter else {
+            return Ok(());
+        };
+        let (now, over) = (Instant::now(), turn.is_last());
+        if (over || now >= self.count_until)
+            && let Some(traffic) = counter.stop()?
+        {
+            self.counted.get_or_insert_default().add(&traffic);
+            self.traffic = Some(traffic);
+        }
+        if !over && now >= self.count_next {
+            counter.start()?;
+            self.count_until = now + COUNT_FOR;
+            self.count_next += COUNT_EVERY;
+        }
+        Ok(())
+    }
+}
+
+impl Agent for Profile<'_> {
+    type View = Shown;
+    type Metrics = ProfileMetrics;
+
+    fn due(&self) -> Duration {
+        self.sampling.sampler().look_every()
+    }
+
+    fn look(&mut self, turn: Turn, _ticks: &mut Ticks) -> anyhow::Result<()> {
+        self.sampling.take()?;
+        self.count(turn)
+    }
+
+    fn close(&mut self, turn: Turn) -> anyhow::Result<Option<Shown>> {
+        let (interval, lost) = self.sampling.end_interval();
+        if let Some(whole) = &mut self.whole {
+            whole.merge(&interval);
+        }
+        let time = self.since.elapsed();
+        self.since = Instant::now();
+        let mut line = self.args.line(&interval, time, lost, &self.sampling);
+        line.traffic = self.traffic.take();
+        let mut shown = Shown::new(line);
+        // it is counted more seldom than it is looked at
+        match &shown.traffic {
+            Some(now) => self.seen = Some(now.clone()),
+            None => shown.traffic.clone_from(&self.seen),
+        }
+        if !turn.is_last() {
+            self.args.choose(self.sampling.sampler())?;
+        }
+        Ok(Some(shown))
+    }
+
+    fn serve(&mut self, shown: &Shown, metrics: &mut ProfileMetrics) {
+        metrics.take(&shown.line);
+    }
+
+    fn end(&mut self) -> anyhow::Result<String> {
+        let Some(whole) = self.whole.take() else {
+            return Ok(String::new());
+        };
+        let (time, lost) = (self.begin.elapsed(), self.sampling.lost());
+        let mut line = self.args.line(&whole, time, lost, &self.sampling);
+        line.traffic = self.counted.take();
+        let whole = self.shown.insert(Shown::new(line));
+        Ok(whole.text())
+    }
 }
 
 /// What else goes on is told where the kernel lets it be counted.
@@ -249,6 +282,22 @@ fn counter() -> Option<Counter> {
 }
 
 impl ProfileArgs {
+    /// Begins to sample. What counts besides is loaded before.
+    fn sample(&self, numbered: bool) -> anyhow::Result<(Sampling, Option<Counter>)> {
+        let sampler = Sampler::load(&Config {
+            hz: self.hz,
+            cpus: self.cpu.clone(),
+            only_pids: self.only_some(),
+            cgroup: self.cgroup.clone(),
+            user_stacks: self.wants_stacks(),
+        })
+        .context("cannot sample (`batchwise doctor --for profile` checks what is needed)")?;
+        self.choose(&sampler)?;
+        let (counter, kernel) = (counter(), kernel::read()?);
+        let sampling = Sampling::start(sampler, kernel, numbered, self.wants_stacks())?;
+        Ok((sampling, counter))
+    }
+
     /// What was counted in this time.
     fn line(&self, tally: &Tally, time: Duration, lost: u64, sampling: &Sampling) -> Line {
         let sampled = Sampled {
@@ -290,12 +339,12 @@ impl ProfileArgs {
 
     /// `None`: until it is stopped.
     fn duration(&self) -> Option<Duration> {
-        let usual = match (self.compare, &self.metrics) {
+        let usual = match (self.compare, &self.run.stay.metrics) {
             (Some(_), _) => Some(compare::USUAL),
             (None, Some(_)) => None,
             (None, None) => Some(USUAL),
         };
-        self.duration.or(usual)
+        self.run.stay.duration.or(usual)
     }
 
     /// Says which processes are sampled: those that have a port change.

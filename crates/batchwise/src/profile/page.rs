@@ -34,7 +34,7 @@ pub fn write(summary: &str, line: &Line, graph: &Graph, mut out: impl Write) -> 
         @if line.traffic.is_some() {
             h2 { "What went on" }
             table class="facts" {
-                @for (name, of) in traffic(line) { tr { td { (name) } td style="text-align:left" { (of) } } }
+                @for (name, of) in traffic(line, line.traffic.as_ref()) { tr { td { (name) } td style="text-align:left" { (of) } } }
             }
             (sizes(line))
         }

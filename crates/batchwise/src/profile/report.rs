@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use batchwise_core::profile::Component;
-use batchwise_core::profile::report::{Clock, CpuShare, Line, PhaseShare, ProcessShare, Share};
+use batchwise_core::profile::report::{
+    Clock, CpuShare, Line, PhaseShare, ProcessShare, Share, Traffic,
+};
 use ratatui::style::Stylize;
 use ratatui::text::{self, Span};
 
 use crate::frame::human::{duration, percent, rate, word};
 use crate::frame::metrics::{Family, Metrics, alone};
-use crate::frame::rows::{Column, JsonLines, View, name, plain};
+use crate::frame::rows::{Column, JsonLines, TextTable, View, name, plain};
 
 /// A component, and its functions that took most.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub struct Row {
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub line: Line,
+    /// As it was counted last, for people.
+    pub traffic: Option<Traffic>,
     rows: Vec<Row>,
 }
 
@@ -38,7 +42,11 @@ impl Shown {
         };
         // all of them, so that none moves
         let rows = line.components.iter().map(row).collect();
-        Self { rows, line }
+        Self {
+            rows,
+            traffic: line.traffic.clone(),
+            line,
+        }
     }
 
     pub fn summary(&self) -> String {
@@ -57,15 +65,17 @@ impl Shown {
         )
     }
 
-    /// Below the table, for who reads text.
-    pub fn below(&self) -> String {
+    /// All of it, for who reads text.
+    pub fn text(&self) -> String {
         let line = &self.line;
+        let rows: Vec<&Row> = self.rows.iter().collect();
+        let table = TextTable::new(Self::COLUMNS).rows(&rows);
         let facts = self.facts().into_iter();
         let facts = facts.map(|(name, of)| format!("{name:<10} {of}\n"));
         let lost = (line.lost > 0).then(|| format!("{} samples were lost\n", line.lost));
         let doubt = line.doubt().map(|doubt| doubt + "\n");
         let text: String = facts.chain(lost).chain(doubt).collect();
-        format!("\n{text}")
+        format!("{}\n\n{table}\n{text}", self.summary())
     }
 
     /// What is beside the components, by name.
@@ -87,14 +97,14 @@ impl Shown {
             ("CPUs", list(line.cpus.iter().map(cpu).collect())),
             ("processes", list(processes.map(process).collect())),
         ];
-        facts.extend(traffic(line));
+        facts.extend(traffic(line, self.traffic.as_ref()));
         facts
     }
 }
 
 /// What went on, and what it took; by name.
-pub fn traffic(line: &Line) -> Vec<(&'static str, String)> {
-    let Some(t) = &line.traffic else {
+pub fn traffic(line: &Line, traffic: Option<&Traffic>) -> Vec<(&'static str, String)> {
+    let Some(t) = traffic else {
         return Vec::new();
     };
     let mean = |sum: u64, count: u64| rate(sum as f64 / count.max(1) as f64);
@@ -180,8 +190,9 @@ impl View for Shown {
         lines.push(&self.line)
     }
 
-    fn notes(&self) -> String {
-        self.summary() + "\n\n"
+    /// Text comes at the end, as a whole.
+    fn text_rows(&self) -> Vec<&Row> {
+        Vec::new()
     }
 
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
@@ -260,7 +271,7 @@ mod tests {
     use crate::frame::rows::LiveTable;
     use crate::frame::rows::picture::picture;
     use batchwise_core::profile::Tally;
-    use batchwise_core::profile::report::{Only, Sampled, Traffic};
+    use batchwise_core::profile::report::{Only, Sampled};
 
     fn line(only: Only) -> Line {
         let sampled = Sampled {
@@ -296,7 +307,11 @@ mod tests {
 
     #[test]
     fn what_some_processes_take_is_not_divided_by_the_traffic_of_all() {
-        let has_cost = |line: &Line| traffic(line).iter().any(|(name, _)| *name == "cost");
+        let has_cost = |line: &Line| {
+            traffic(line, line.traffic.as_ref())
+                .iter()
+                .any(|(name, _)| *name == "cost")
+        };
         assert!(has_cost(&line(Only::default())));
         let some = line(Only {
             pids: vec![7],

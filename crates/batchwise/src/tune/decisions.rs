@@ -12,7 +12,7 @@ use super::service::Service;
 use crate::frame::clock::wall_clock_ns;
 use crate::frame::human::{self, word};
 use crate::frame::log::LogFile;
-use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
+use crate::frame::rows::{Column, Form, JsonLines, Output, View, plain};
 use crate::frame::stdout::WhenUnread;
 
 impl View for Decision {
@@ -51,13 +51,13 @@ impl Decisions {
     /// Opens the log and standard output.
     pub fn open(
         log: Option<&Path>,
-        format: Format,
+        form: Form,
         policy: Policy,
         dry_run: bool,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             log: log.map(LogFile::open).transpose()?,
-            output: Output::open(format.without_live()?, WhenUnread::GoOn, String::new())?,
+            output: Output::open(form, WhenUnread::GoOn, String::new())?,
             policy,
             dry_run,
         })

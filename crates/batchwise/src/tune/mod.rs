@@ -28,9 +28,8 @@ use batchwise_core::tune::report::DecisionEvent;
 use batchwise_core::tune::{Arm, Next, Params, Policy, Reason};
 use clap::Args;
 
-use crate::frame::args::{PortArgs, parse_duration};
+use crate::frame::args::{PortArgs, StayArgs};
 use crate::frame::metrics::Exporter;
-use crate::frame::rows::Format;
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, Hints};
@@ -59,6 +58,7 @@ ends, its guard gives every socket its application's own setting back within a s
 
 /// Batch only when it helps: switch Nagle's algorithm for a live service.
 #[derive(Debug, Args)]
+#[command(mut_arg("format", |format| format.help("How decisions are shown")))]
 pub struct TuneArgs {
     #[command(flatten)]
     ports: PortArgs,
@@ -79,12 +79,8 @@ pub struct TuneArgs {
     /// Say every second, as text, what is known of each arm and what it waits for
     #[arg(long)]
     explain: bool,
-    /// How decisions are shown
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
+    #[command(flatten)]
+    stay: StayArgs,
     /// What tests may cost, as a share of what the service does
     #[arg(long, default_value_t = Params::default().budget, value_name = "SHARE", value_parser = parse_share)]
     budget: f64,
@@ -93,9 +89,6 @@ pub struct TuneArgs {
     hold: Option<Arm>,
     #[command(flatten)]
     hints: HintArgs,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
@@ -135,8 +128,10 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_flag()?;
     // without a log a closed terminal ends the agent, as it does other commands
     let hangup = args.log.is_some().then(hangup_flag).transpose()?;
-    let decisions = Decisions::open(args.log.as_deref(), args.format, args.policy, args.dry_run)?;
-    let exporter = args.metrics.as_deref().map(Exporter::bind).transpose()?;
+    let form = args.stay.format.without_live()?;
+    let decisions = Decisions::open(args.log.as_deref(), form, args.policy, args.dry_run)?;
+    let exporter = args.stay.metrics.as_deref();
+    let exporter = exporter.map(Exporter::bind).transpose()?;
     let hints = args.hints.listen()?;
     let cgroup = bpf::find_cgroup(args.cgroup.as_deref())?;
     let place = Place::take(&cgroup)?;
@@ -161,7 +156,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         .context("cannot tune (`batchwise doctor` checks what is needed)")?;
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), &place)?;
     first_in_line();
-    let duration = args.duration;
+    let duration = args.stay.duration;
     let mut agent = Agent {
         args,
         sensor,

@@ -8,31 +8,28 @@ mod rows;
 mod samples;
 mod services;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use batchwise_bpf::{Config, Exchange, Hints, Sensor, Units};
+use batchwise_bpf::{self as bpf, Config, Exchange, Sensor, Units};
 use batchwise_core::sense::report::Unit;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::frame::args::{
-    Cost, PortArgs, parse_cost, parse_duration, parse_exchange_period, parse_interval,
-};
+use crate::frame::args::{Cost, PortArgs, RunArgs, parse_cost, parse_exchange_period};
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Format, Output, waiting};
-use crate::frame::signals::stop_flag;
+use crate::frame::rows::waiting;
+use crate::frame::run::{Agent, Runner};
 use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn, sleep};
-use crate::hints::{HintArgs, HintWindows};
-use counting::Counting;
+use crate::frame::ticks::{Ticks, Turn};
+use crate::hints::{HintArgs, HintWindows, Hints};
+use counting::{Counted, Counting, Latencies};
 use metrics::WatchMetrics;
 use rows::Interval;
 use services::{Services, Span};
@@ -74,15 +71,8 @@ pub struct WatchArgs {
     /// counting everything stays inside it, requests are counted in windows at random times
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_cost)]
     cost: Cost,
-    /// Time between two reports
-    #[arg(long, default_value = "1s", value_parser = parse_interval)]
-    interval: Duration,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show it
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
+    #[command(flatten)]
+    run: RunArgs,
     /// One line a connection rather than a service
     #[arg(long)]
     per_connection: bool,
@@ -95,9 +85,6 @@ pub struct WatchArgs {
     exchange_period: Duration,
     #[command(flatten)]
     hints: HintArgs,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
 }
 
 fn units() -> impl TypedValueParser<Value = Unit> {
@@ -118,95 +105,142 @@ const LOWEST_PRIORITY: i32 = 19;
 
 /// Runs until the duration is over, the user quits, or a signal comes.
 pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
-    let stop = stop_flag()?;
-    let form = args.format.resolve()?;
+    let stay = &args.run.stay;
+    let form = stay.format.resolve()?;
+    let mut hints = args.hints.listen()?;
+    let when_unread = WhenUnread::serving(stay.metrics.is_some());
+    let ports = args.ports.numbers;
+    let runner = Runner::open(&args.run, form, when_unread, waiting(&ports))?;
     let config = Config {
-        ports: args.ports.numbers.clone(),
-        cgroup: args.cgroup.clone(),
+        ports,
+        cgroup: args.cgroup,
         units: Units::of(&args.units),
         tails: true,
         brief: true,
     };
     let period = args.exchange_period;
     let exchange = args.exchange.then_some(Exchange { period });
-    let hinting = (args.exchange && args.hints.are_wanted()).then_some(Hints);
+    let hinting = (args.exchange && hints.is_some()).then_some(bpf::Hints);
     let pause = pause_flag()?;
-    let mut hints = args.hints.listen()?;
-    let exporter = args
-        .metrics
-        .as_deref()
-        .map(Exporter::<WatchMetrics>::bind)
-        .transpose()?;
     let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
         .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     if let (Some(hints), Some(advertiser)) = (&mut hints, advertiser) {
         hints.advertise(advertiser);
         hints.see(&sensor.read()?.open);
     }
-    let when_unread = WhenUnread::serving(exporter.is_some());
-    let mut output = Output::open(form, when_unread, waiting(&args.ports.numbers))?;
-    let mut services = Services::new(args.units, args.per_connection);
-    let mut counting = Counting::begin(sensor, args.cost.0, args.interval)?;
+    let counting = Counting::begin(sensor, args.cost.0, args.run.interval)?;
     // prices are found; from now on whoever serves requests goes first, lest a window's beginning delay
     // those that it counts
     rustix::process::nice(LOWEST_PRIORITY).context("lowering the priority")?;
+    runner.run(&mut Watch {
+        doorbell: args.exchange.then(|| counting.doorbell()).transpose()?,
+        counting,
+        services: Services::new(args.units, args.per_connection),
+        hints,
+        latencies: Latencies::new(),
+        pause,
+        paused: None,
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
 
-    let doorbell = args.exchange.then(|| counting.doorbell()).transpose()?;
-    let mut ticks = Ticks::new(Arc::clone(&stop), args.interval, args.duration);
-    loop {
-        let hints_due = hints.as_ref().map(|hints| hints.due());
-        let look_every = counting.due().min(hints_due.unwrap_or(Duration::MAX));
-        let turn = ticks.turn(look_every, |time| {
-            output.wait(time, doorbell.as_ref().map(AsFd::as_fd))
-        })?;
-        if pause.load(Ordering::Relaxed) == 1 {
-            let counted = counting.pause()?;
-            counted.iter().for_each(|counted| services.take(counted));
-            let paused = hold(&mut counting, &mut ticks, exporter.as_ref(), &pause, &stop)?;
-            ticks.delay(paused);
-            services.skip(paused);
-            continue;
-        }
-        let ended = counting.step()?;
-        ended.iter().for_each(|counted| services.take(counted));
-        match turn {
-            Turn::Stopped => break,
-            Turn::Look => {
-                if let Some(hints) = hints.as_mut().filter(|hints| hints.due().is_zero()) {
-                    hints.poll()?;
-                }
-                continue;
+/// What is watched.
+struct Watch {
+    counting: Counting,
+    services: Services,
+    hints: Option<Hints>,
+    /// Rings when a peer's window begins.
+    doorbell: Option<OwnedFd>,
+    /// Of the last interval.
+    latencies: Latencies,
+    /// 1: nothing is to be counted, …
+    pause: Arc<AtomicUsize>,
+    /// … which is so since then.
+    paused: Option<Instant>,
+}
+
+impl Watch {
+    fn take(&mut self, counted: Option<Counted>) {
+        counted
+            .iter()
+            .for_each(|counted| self.services.take(counted));
+    }
+
+    /// Counts nothing any more, or goes on, when that is asked for.
+    fn follow_pause(&mut self) -> anyhow::Result<()> {
+        match (self.pause.load(Ordering::Relaxed), self.paused) {
+            (1, None) => {
+                self.paused = Some(Instant::now());
+                let counted = self.counting.pause()?;
+                self.take(counted);
             }
-            Turn::Interval | Turn::End => {}
-        }
-        let so_far = counting.look()?;
-        so_far.iter().for_each(|counted| services.take(counted));
-        // an interval without a window goes on until there was one
-        if !services.is_empty() {
-            let hinted = match &mut hints {
-                Some(hints) => hints.read(&services.open())?,
-                None => HintWindows::default(),
-            };
-            let span = Span {
-                ts_ns: wall_clock_ns(),
-                cost: counting.cost()?,
-            };
-            let latencies = counting.tails()?;
-            let lines = services.lines(&hinted, &latencies, &span);
-            if let Some(exporter) = &exporter {
-                exporter.update(|metrics| metrics.interval(&lines, &latencies));
+            (0, Some(since)) => {
+                self.paused = None;
+                self.counting.resume()?;
+                self.services.skip(since.elapsed());
             }
-            output.show(&Interval(lines))?;
-        } else if let Some(exporter) = &exporter {
-            // the heartbeat
-            exporter.update(|_| ());
+            _ => {}
         }
-        if turn == Turn::End {
-            break;
+        Ok(())
+    }
+}
+
+impl Agent for Watch {
+    type View = Interval;
+    type Metrics = WatchMetrics;
+
+    fn due(&self) -> Duration {
+        if self.paused.is_some() {
+            return Duration::MAX;
+        }
+        let hints = self.hints.as_ref().map_or(Duration::MAX, Hints::due);
+        self.counting.due().min(hints)
+    }
+
+    fn wake(&self) -> Option<BorrowedFd<'_>> {
+        let doorbell = self.doorbell.as_ref().map(AsFd::as_fd);
+        doorbell.filter(|_| self.paused.is_none())
+    }
+
+    fn look(&mut self, turn: Turn, _ticks: &mut Ticks) -> anyhow::Result<()> {
+        self.follow_pause()?;
+        if self.paused.is_some() {
+            return Ok(());
+        }
+        let ended = self.counting.step()?;
+        self.take(ended);
+        match self.hints.as_mut().filter(|hints| hints.due().is_zero()) {
+            Some(hints) if turn == Turn::Look => hints.poll(),
+            _ => Ok(()),
         }
     }
-    output.finish("")?;
-    Ok(ExitCode::SUCCESS)
+
+    fn close(&mut self, turn: Turn) -> anyhow::Result<Option<Interval>> {
+        if turn == Turn::Stopped || self.paused.is_some() {
+            return Ok(None);
+        }
+        let so_far = self.counting.look()?;
+        self.take(so_far);
+        // an interval without a window goes on until there was one
+        if self.services.is_empty() {
+            return Ok(None);
+        }
+        let hinted = match &mut self.hints {
+            Some(hints) => hints.read(&self.services.open())?,
+            None => HintWindows::default(),
+        };
+        let span = Span {
+            ts_ns: wall_clock_ns(),
+            cost: self.counting.cost()?,
+        };
+        self.latencies = self.counting.tails()?;
+        let lines = self.services.lines(&hinted, &self.latencies, &span);
+        Ok(Some(Interval(lines)))
+    }
+
+    fn serve(&mut self, interval: &Interval, metrics: &mut WatchMetrics) {
+        metrics.interval(&interval.0, &self.latencies);
+    }
 }
 
 /// A flag that SIGUSR1 makes 1 and SIGUSR2 makes 0.
@@ -217,25 +251,4 @@ fn pause_flag() -> anyhow::Result<Arc<AtomicUsize>> {
             .context("catching signals")?;
     }
     Ok(pause)
-}
-
-/// Counts nothing any more while `pause` is 1; for how long that was.
-fn hold(
-    counting: &mut Counting,
-    ticks: &mut Ticks,
-    exporter: Option<&Exporter<WatchMetrics>>,
-    pause: &AtomicUsize,
-    stop: &AtomicBool,
-) -> anyhow::Result<Duration> {
-    let begin = Instant::now();
-    while pause.load(Ordering::Relaxed) == 1 && !stop.load(Ordering::Relaxed) {
-        ticks.alive();
-        if let Some(exporter) = exporter {
-            exporter.update(|_| ());
-        }
-        // a signal that came just before is noticed after this time
-        sleep(Duration::from_millis(50))?;
-    }
-    counting.resume()?;
-    Ok(begin.elapsed())
 }

@@ -3,7 +3,7 @@
 pub mod apps;
 mod report;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,12 +15,10 @@ use batchwise_window::DEFAULT_SOCKET;
 use clap::Args;
 use nix::errno::Errno;
 
-use crate::frame::args::parse_duration;
+use crate::frame::args::StayArgs;
 use crate::frame::door::Door;
 use crate::frame::messages::Complaints;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::{Format, Output};
-use crate::frame::signals::stop_flag;
+use crate::frame::run::{Agent, Runner};
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 use apps::Apps;
@@ -55,15 +53,8 @@ pub struct WindowArgs {
     /// while nothing of them waits in the kernel (may be repeated)
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     gate: Vec<u16>,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show what the applications' sockets do
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    stay: StayArgs,
 }
 
 /// Lines are written so often.
@@ -80,10 +71,9 @@ const AT_ONCE: u32 = 256;
 
 /// Runs until the duration is over or a signal comes.
 pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
-    let stop = stop_flag()?;
-    let exporter = args.metrics.as_deref().map(Exporter::<WindowMetrics>::bind);
-    let exporter = exporter.transpose()?;
-    let form = args.format.resolve()?;
+    let form = args.stay.format.resolve()?;
+    let every = args.stay.every(EVERY);
+    let runner = Runner::open(&every, form, WhenUnread::GoOn, String::new())?;
     let cgroup = find_cgroup(args.cgroup.as_deref())?;
     if args.gate.len() > MOST_GATES {
         bail!("--gate: at most {MOST_GATES} ports");
@@ -92,49 +82,68 @@ pub fn run(args: WindowArgs) -> anyhow::Result<ExitCode> {
     let window = Window::attach(&cgroup, &args.gate).context(
         "cannot tell of window space (`batchwise doctor --for window` checks what is needed)",
     )?;
-    let mut output = Output::open(form, WhenUnread::GoOn, String::new())?;
-    let (apps, mut complaints) = (Apps::new(window), Complaints::default());
-    let mut pace = Pace::new();
-    let mut ticks = Ticks::new(stop, EVERY, args.duration);
-    loop {
-        let pause = pace.pause();
-        let knock = pause.is_none().then(|| door.as_fd());
-        let turn = ticks.turn(pause.unwrap_or(Duration::MAX), |time| {
-            output.wait(time, knock)
-        })?;
-        if pause.is_none() {
-            welcome(&door, &apps, &mut pace, &mut complaints);
-        }
-        if turn == Turn::Look {
-            continue;
-        }
-        apps.check()?;
-        let report = Report::of(apps.read(), apps.refused(), apps.gated());
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.take(&report));
-        }
-        output.show(&report)?;
-        if turn != Turn::Interval {
-            break;
-        }
-    }
-    apps.end();
-    output.finish("")?;
+    runner.run(&mut Reception {
+        door,
+        apps: Apps::new(window),
+        pace: Pace::new(),
+        complaints: Complaints::default(),
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes in an application, if one has come.
-fn welcome(door: &Door, apps: &Apps, pace: &mut Pace, complaints: &mut Complaints) {
-    let taken = match door.accept() {
-        Ok(socket) => apps.add(socket),
-        Err(Errno::EAGAIN) => return,
-        Err(error) => Err(error.into()),
-    };
-    pace.took_one();
-    if let Err(error) = taken {
-        complaints.say(&format!("an application cannot connect: {error:#}"));
-        // it may still wait: were it asked for at once, we would do nothing else
-        pace.calm();
+/// Where applications come in.
+struct Reception {
+    door: Door,
+    apps: Apps,
+    pace: Pace,
+    complaints: Complaints,
+}
+
+impl Agent for Reception {
+    type View = Report;
+    type Metrics = WindowMetrics;
+
+    fn due(&self) -> Duration {
+        self.pace.pause().unwrap_or(Duration::MAX)
+    }
+
+    fn wake(&self) -> Option<BorrowedFd<'_>> {
+        self.pace.pause().is_none().then(|| self.door.as_fd())
+    }
+
+    /// Takes in an application, if one has come.
+    fn look(&mut self, _turn: Turn, _ticks: &mut Ticks) -> anyhow::Result<()> {
+        if self.pace.pause().is_some() {
+            return Ok(());
+        }
+        let taken = match self.door.accept() {
+            Ok(socket) => self.apps.add(socket),
+            Err(Errno::EAGAIN) => return Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        self.pace.took_one();
+        if let Err(error) = taken {
+            let complaint = format!("an application cannot connect: {error:#}");
+            self.complaints.say(&complaint);
+            // it may still wait: were it asked for at once, we would do nothing else
+            self.pace.calm();
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, _turn: Turn) -> anyhow::Result<Option<Report>> {
+        self.apps.check()?;
+        let (seen, refused, gated) = (self.apps.read(), self.apps.refused(), self.apps.gated());
+        Ok(Some(Report::of(seen, refused, gated)))
+    }
+
+    fn serve(&mut self, report: &Report, metrics: &mut WindowMetrics) {
+        metrics.take(report);
+    }
+
+    fn end(&mut self) -> anyhow::Result<String> {
+        self.apps.end();
+        Ok(String::new())
     }
 }
 

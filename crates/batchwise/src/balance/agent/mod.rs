@@ -24,8 +24,7 @@ use super::nexthop::{Follower, Kernel};
 use super::service::Service;
 use super::status::Status;
 use crate::frame::clock::nanos;
-use crate::frame::metrics::Exporter;
-use crate::frame::rows::Output;
+use crate::frame::run;
 use crate::frame::ticks::{Ticks, Turn};
 
 mod census;
@@ -37,8 +36,6 @@ mod leaving;
 mod request;
 mod sense;
 
-/// Events wait in a buffer of limited size, and health does not wait for the interval's end.
-const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Neighbours that do not answer within this at the start are taken for down, for now.
 const ARP: Duration = Duration::from_secs(1);
 /// An epoch of a flow with few packets may last for so many intervals.
@@ -98,14 +95,6 @@ fn due(at: &mut Option<Instant>, every: Duration) -> bool {
         *at = Some(now);
     }
     due
-}
-
-/// How the loop ended.
-pub struct Ended {
-    /// Nothing is to stay.
-    pub remove: bool,
-    /// Who wanted it, and waits for it to be done.
-    pub asked: Option<Asked>,
 }
 
 /// Everything that the loop knows.
@@ -254,46 +243,54 @@ impl Agent {
         well
     }
 
-    /// Runs until the duration is over, the user quits, `stop` is set or a request ends it.
-    pub fn run(
-        &mut self,
-        server: &Server,
-        output: &mut Output<Status>,
-        exporter: Option<&Exporter<BalanceMetrics>>,
-        stop: Arc<AtomicBool>,
-        hangup: &AtomicBool,
-    ) -> anyhow::Result<Ended> {
-        let mut ticks = Ticks::new(stop, self.config.interval, self.args.duration);
-        loop {
-            ticks.set_well(self.is_well());
-            let turn = ticks.turn(POLL_EVERY, |time| output.wait(time, None))?;
-            self.take_epochs()?;
-            self.sense()?;
-            self.follow_interfaces()?;
-            if hangup.swap(false, Ordering::Relaxed) {
-                // what is wrong has been said
-                let _ = self.reload();
-            }
-            for asked in server.requests() {
-                self.answer(asked)?;
-            }
-            ticks.set_interval(self.config.interval);
-            let over = self.remove.is_some() || matches!(turn, Turn::End | Turn::Stopped);
-            if over || turn == Turn::Interval {
-                let status = self.interval(Instant::now())?;
-                if let Some(exporter) = exporter {
-                    let dropped = self.journal.dropped();
-                    exporter.update(|metrics| metrics.interval(&status, dropped));
-                }
-                output.show(&status)?;
-            }
-            if over {
-                let asked = self.remove.take();
-                return Ok(Ended {
-                    remove: asked.is_some() || self.args.remove_at_exit,
-                    asked,
-                });
-            }
+    /// Nothing is to stay when it has ended, and who wanted that and waits for it to be done.
+    pub fn is_to_go(&mut self) -> (bool, Option<Asked>) {
+        let asked = self.remove.take();
+        (asked.is_some() || self.args.remove_at_exit, asked)
+    }
+}
+
+/// The agent in its loop, with whoever asks something of it.
+pub struct Asking<'a> {
+    pub agent: Agent,
+    pub server: &'a Server,
+    pub hangup: Arc<AtomicBool>,
+}
+
+impl run::Agent for Asking<'_> {
+    type View = Status;
+    type Metrics = BalanceMetrics;
+
+    /// Events wait in a buffer of limited size, and health does not wait for the interval's end.
+    fn due(&self) -> Duration {
+        Duration::from_millis(50)
+    }
+
+    fn look(&mut self, _turn: Turn, ticks: &mut Ticks) -> anyhow::Result<()> {
+        let agent = &mut self.agent;
+        ticks.set_well(agent.is_well());
+        agent.take_epochs()?;
+        agent.sense()?;
+        agent.follow_interfaces()?;
+        if self.hangup.swap(false, Ordering::Relaxed) {
+            // what is wrong has been said
+            let _ = agent.reload();
         }
+        for asked in self.server.requests() {
+            agent.answer(asked)?;
+        }
+        ticks.set_interval(agent.config.interval);
+        if agent.remove.is_some() {
+            ticks.stop();
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, _turn: Turn) -> anyhow::Result<Option<Status>> {
+        self.agent.interval(Instant::now()).map(Some)
+    }
+
+    fn serve(&mut self, status: &Status, metrics: &mut BalanceMetrics) {
+        metrics.interval(status, self.agent.journal.dropped());
     }
 }

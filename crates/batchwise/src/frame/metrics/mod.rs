@@ -33,6 +33,10 @@ pub trait Metrics: Default + Send + Sized + 'static {
     const FAMILIES: &'static [Family<Self>];
 }
 
+impl Metrics for () {
+    const FAMILIES: &'static [Family<Self>] = &[];
+}
+
 /// Which every agent serves; its state is ns since 1970.
 pub const HEARTBEAT: Family<Option<u64>> = Family::seconds(
     "heartbeat_timestamp",
@@ -195,7 +199,7 @@ const BOUNDS: [f64; 43] = [
 
 /// A histogram of times in which an observation may count several times, which the client library's
 /// does not offer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Buckets {
     sum: f64,
     counts: [u64; BOUNDS.len() + 1],

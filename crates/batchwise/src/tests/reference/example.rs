@@ -2,34 +2,23 @@
 //! compiled and run here, so that the page stays true; no user gets it.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::frame::args::{parse_duration, parse_interval};
+use crate::frame::args::RunArgs;
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::metrics::{Exporter, Family, Metrics, alone};
-use crate::frame::rows::{Column, Format, JsonLines, Output, View, plain};
-use crate::frame::signals::stop_flag;
+use crate::frame::metrics::{Family, Metrics, alone};
+use crate::frame::rows::{Column, JsonLines, View, plain};
+use crate::frame::run::Runner;
 use crate::frame::stdout::WhenUnread;
-use crate::frame::ticks::{Ticks, Turn};
+use crate::frame::ticks::Turn;
 
 /// What stands on the command line.
 #[derive(clap::Args)]
 pub struct ExampleArgs {
-    /// Time between two reports
-    #[arg(long, default_value = "1s", value_parser = parse_interval)]
-    interval: Duration,
-    /// Stop after this time; without it, at Ctrl-C
-    #[arg(long, value_parser = parse_duration)]
-    duration: Option<Duration>,
-    /// How to show it
-    #[arg(long, value_enum, default_value_t = Format::Auto)]
-    format: Format,
-    /// Serve Prometheus metrics here, at /metrics
-    #[arg(long, value_name = "ADDR:PORT")]
-    metrics: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 /// The line for programs: a contract, so each field says what it is.
@@ -86,42 +75,32 @@ fn sense() -> anyhow::Result<u64> {
 }
 
 pub fn run(args: ExampleArgs) -> anyhow::Result<ExitCode> {
-    let exporter = args
-        .metrics
-        .as_deref()
-        .map(Exporter::<ExampleMetrics>::bind);
-    let exporter = exporter.transpose()?;
-    let mut output = Output::open(args.format.resolve()?, WhenUnread::End, String::new())?;
-    let mut ticks = Ticks::new(stop_flag()?, args.interval, args.duration);
-    loop {
-        let turn = ticks.turn(Duration::MAX, |time| output.wait(time, None))?;
-        if turn == Turn::Look {
-            continue;
-        }
-        let line = Line {
+    let form = args.run.stay.format.resolve()?;
+    let runner = Runner::open(&args.run, form, WhenUnread::End, String::new())?;
+    // a real one attaches now; one that looks more often than it reports is an `Agent`
+    let close = |_: Turn| {
+        Ok(Some(Line {
             ts_ns: wall_clock_ns(),
             running: sense()?,
-        };
-        output.show(&line)?;
-        if let Some(exporter) = &exporter {
-            exporter.update(|metrics| metrics.0 = Some(line));
-        }
-        if turn != Turn::Interval {
-            break;
-        }
-    }
-    output.finish("")?;
+        }))
+    };
+    runner.run_intervals(close, |line, metrics: &mut ExampleMetrics| {
+        metrics.0 = Some(line.clone());
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 #[test]
 fn the_example_of_contributing_runs() {
-    let args = ExampleArgs {
-        interval: Duration::from_millis(10),
+    use crate::frame::{args::StayArgs, rows::Format};
+    use std::time::Duration;
+    let stay = StayArgs {
         duration: Some(Duration::from_millis(20)),
         format: Format::Jsonl,
         metrics: Some("127.0.0.1:0".to_owned()),
     };
+    let run_args = stay.every(Duration::from_millis(10));
+    let args = ExampleArgs { run: run_args };
     assert_eq!(run(args).expect("it runs"), ExitCode::SUCCESS);
     assert!(super::lines::<Line>().contains("| `running` | integer |"));
 }
