@@ -290,7 +290,8 @@ mod tests {
 
     #[test]
     fn every_fate_has_its_sample() {
-        let exporter = Exporter::<DecapMetrics>::bind("127.0.0.1:0").expect("a free port");
+        let exporter = crate::frame::metrics::Exporter::<DecapMetrics>::bind("127.0.0.1:0")
+            .expect("a free port");
         exporter.update(|m| m.0.decapsulated = 7);
         let text = crate::frame::metrics::testing::scrape(&exporter);
         assert!(
