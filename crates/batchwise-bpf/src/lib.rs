@@ -37,6 +37,7 @@ pub mod window;
 pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
 pub use attach::cgroup::find as find_cgroup;
+pub use attach::interface::check as check_interface;
 pub use attach::xdp;
 pub use error::Error;
 #[doc(hidden)]

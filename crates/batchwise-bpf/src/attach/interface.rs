@@ -26,6 +26,14 @@ pub(crate) struct Interface {
     index: i32,
 }
 
+/// Whether there is an interface of this name.
+///
+/// # Errors
+/// [`Error::NoInterface`], which says what there is.
+pub fn check(name: &str) -> Result<(), Error> {
+    Interface::find(name).map(drop)
+}
+
 impl Interface {
     /// By its name.
     pub(crate) fn find(name: &str) -> Result<Self, Error> {

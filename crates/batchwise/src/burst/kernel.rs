@@ -95,6 +95,7 @@ impl Kernel {
     }
 
     async fn link(&self) -> anyhow::Result<LinkMessage> {
+        batchwise_bpf::check_interface(&self.name)?;
         let named = self
             .netlink
             .handle
