@@ -37,14 +37,14 @@ LEFT_OUT := $(CURDIR)/target/left-out
 test: PACKAGES += $(TESTS)
 test: setup lint
 	rm -f $(LEFT_OUT)
-	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --locked -- --skip long::
+	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --release --locked -- --skip long::
 	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
 
 ## everything: long flows, drills and faults, fuzzing, kernels, metrics, packages, units; an hour and more
 test-all: PACKAGES += $(TESTS) libclang-rt-19-dev
 test-all: setup lint
 	rm -f $(LEFT_OUT)
-	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --locked
+	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --release --locked
 	crates/batchwise-fuzz/run
 	$(MAKE) test-metrics test-kernels test-package test-units
 	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
@@ -67,7 +67,7 @@ test-metrics: PACKAGES += $(TESTS) prometheus
 test-metrics: setup
 	promtool check rules packaging/prometheus/*.yml
 	promtool test rules packaging/prometheus/tests/*.yml
-	cargo test --workspace --locked --test prometheus -- --nocapture --test-threads=1
+	cargo test --workspace --release --locked --test prometheus -- --nocapture --test-threads=1
 
 ## what it costs and how true it is: overhead and accuracy, arms interleaved
 bench: PACKAGES += $(LAB)
@@ -108,8 +108,8 @@ kernel-functions: setup
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy --workspace --test prometheus --locked -- -D warnings
+	cargo clippy --workspace --all-targets --release --locked -- -D warnings
+	cargo clippy --workspace --test prometheus --release --locked -- -D warnings
 
 ## line coverage of the mathematics
 coverage:
