@@ -7,16 +7,26 @@ use batchwise_bpf::passive::{Config, PassiveSensor};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::setup::{config, counters, gaps, pass, sensor};
-use crate::frames::{ACK, FIN, SYN, Segment, TCP, ethernet, v4_from, with};
+use crate::frames::{ACK, FIN, SYN, Segment, TCP, ethernet, tcp, v4_from, with};
 use crate::kernel::{self, patient};
 
 /// A flow's packet; there are 2^32 of them.
 fn flow(number: u32, seq: u32) -> Vec<u8> {
+    segment(
+        number,
+        Segment {
+            seq,
+            ..Segment::default()
+        },
+    )
+}
+
+/// The same, whatever it is.
+fn segment(number: u32, segment: Segment) -> Vec<u8> {
     let [a, b, c, d] = number.to_be_bytes();
     let segment = Segment {
         sport: u16::from_be_bytes([c, d]),
-        seq,
-        ..Segment::default()
+        ..segment
     };
     ethernet(&[], &v4_from([10, 1, a, b], TCP, 0, 0, &segment.bytes()))
 }
@@ -145,7 +155,7 @@ fn a_flow_that_two_cpus_inserted_at_once_has_the_first_of_the_two_slots() {
 
         // what begins the connection anew ends the first, and then the second
         for left in [&two[1..], &[]] {
-            pass(sensor.program(), &with(flow(1, 401), 14 + 20 + 13, SYN));
+            pass(sensor.program(), &segment(1, tcp(0, SYN, 0)));
             let bucket = buckets.read(index);
             let ways: Vec<_> = (0..WAYS).filter(|way| bucket.tag(*way) == tag).collect();
             assert_eq!(ways, left, "{two:?}");
