@@ -177,8 +177,9 @@ fn a_report_is_drawn_again_from_recorded_results() {
     assert!(error.contains("has no result.json"), "{error}");
     let mut without = Vec::new();
     for name in names() {
-        let text = recorded(name).to_string();
-        fs::write(dir.join("result.json"), text).unwrap();
+        let mut result = recorded(name);
+        complete(&mut result);
+        fs::write(dir.join("result.json"), result.to_string()).unwrap();
         let drawn = batchwise_lab::report(&dir);
         drawn.unwrap_or_else(|error| panic!("{name}: {error:#}"));
         let page = fs::read_to_string(dir.join("report.html")).unwrap();
