@@ -6,7 +6,7 @@ use batchwise_core::balance::maglev::{BackendId, Member, SLOTS, delta, fill, ide
 use proptest::prelude::*;
 
 fn members(weights: &[u32]) -> Vec<Member> {
-    (1..)
+    (1..=BackendId::MAX)
         .zip(weights)
         .map(|(id, &weight)| Member {
             id,

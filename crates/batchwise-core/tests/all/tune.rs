@@ -420,8 +420,8 @@ proptest! {
             let Next::Test { reason, slice } = c.see(&glimpse(now, bytes, overlap)) else {
                 continue;
             };
-            let borrowed = reason == Reason::Shift && paid - now < p.longest_rest;
-            prop_assert!(now >= paid || borrowed);
+            let borrows = reason == Reason::Shift;
+            prop_assert!(now >= paid || borrows && paid - now < p.longest_rest);
             prop_assert!(overlap > 1.0 || c.adopted().is_some());
             prop_assert!((p.shortest..=p.longest).contains(&slice));
             let better = [None, Some(false), Some(true)][usize::from(found)];

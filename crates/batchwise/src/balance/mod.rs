@@ -265,9 +265,9 @@ fn balance(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let hangup = hangup_flag()?;
     let name = config.name.clone();
     let journal = Journal::open(args.log.as_deref())?;
-    let server = control::listen(&name)?;
     let every = args.stay.every(config.interval);
     let runner = Runner::open(&every, form, WhenUnread::GoOn, String::new())?;
+    let server = control::listen(&name)?;
     let mut asking = Asking {
         agent: Agent::start(args, config, refused, journal)?,
         server: &server,

@@ -9,11 +9,14 @@ mod shape;
 mod site;
 
 mod balance;
+mod burst;
 mod decap;
 mod doctor;
 mod load;
 mod metrics;
 mod passive;
+mod profile;
 mod tune;
 mod usage;
 mod watch;
+mod window;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
 use batchwise_testbed::stage::{Stage, scrape::METRICS};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::metrics::hold_metrics;
@@ -33,6 +34,20 @@ fn a_server_alone_in_every_unit_and_its_connections() {
 }
 
 #[test]
+fn a_server_that_counts_for_a_share_of_the_time() {
+    let stage = Stage::build("ct-cost");
+    let _redis = stage.redis();
+    let server = &stage.hosts.server;
+    let watch = Running::agent(server, &format!("{WATCH} --cost 0.01%"));
+    let _load = load(&stage, "--closed --connections 4");
+    hold("watch-cost", || {
+        let in_part = |line: &Value| line["coverage"].as_f64().is_some_and(|share| share < 1.0);
+        watch.lines().into_iter().filter(in_part).collect()
+    });
+    assert_eq!(watch.end(Signal::SIGTERM).1, Some(0));
+}
+
+#[test]
 fn both_ends_that_exchange() {
     let stage = Stage::build("ct-both");
     let _redis = stage.redis();
@@ -52,7 +67,7 @@ fn a_client_whose_application_gives_hints() {
     let _redis = stage.redis();
     let folder = TempDir::new().expect("a folder");
     let socket = folder.path().join("hint.sock");
-    // SAFETY: nothing else in these tests writes the environment or reads this variable.
+    // SAFETY: tests of a stage take turns, and nothing else reads this variable.
     unsafe { std::env::set_var(SOCKET_VARIABLE, &socket) };
     let mut watch = batchwise(&format!("{WATCH} --metrics {METRICS} --hints"));
     watch.arg(&socket);
