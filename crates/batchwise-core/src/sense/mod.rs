@@ -5,13 +5,11 @@
 //! reading to reading. [`estimate`] combines differences into end-to-end latency, [`confidence`]
 //! says how far to trust it, [`spread`] how far it may be off by chance, [`service`] does so for all
 //! connections of a service. [`hint`] reads the queue state that an application keeps of itself. [`report`]
-//! has the line that is printed, [`tails`] the percentiles of single requests, [`exponential`] puts them
-//! into Prometheus's buckets.
+//! has the line that is printed, [`tails`] the percentiles of single requests.
 
 pub mod confidence;
 pub mod connection;
 pub mod estimate;
-pub mod exponential;
 pub mod governor;
 pub mod hint;
 pub mod queue;

@@ -40,9 +40,13 @@ impl Histogram {
         (requests > 0).then(|| self.sum as f64 / requests as f64)
     }
 
-    /// Where a bucket begins and ends, ns.
-    pub(super) fn edges(&self, bucket: usize) -> [u64; 2] {
-        [bucket, bucket + 1].map(|bucket| edge(bucket) << self.shift)
+    /// Latencies, ns, and how many of those that were over lasted about so long.
+    pub fn over(&self) -> impl Iterator<Item = (u64, u64)> {
+        let middle = |bucket| ((edge(bucket) + edge(bucket + 1)) << self.shift) / 2;
+        self.over
+            .iter()
+            .enumerate()
+            .map(move |(bucket, &over)| (middle(bucket), over))
     }
 
     /// Adds another one.
@@ -163,6 +167,16 @@ mod tests {
                 "{i}"
             );
         }
+    }
+
+    #[test]
+    fn each_request_is_told_near_its_latency() {
+        let h = of(&[3_000, 5_000_000, 5_000_000], &[9_000_000]);
+        let told: Vec<_> = h.over().filter(|(_, over)| *over > 0).collect();
+        let [(short, 1), (long, 2)] = told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(near(Some(short), 3_000) && near(Some(long), 5_000_000));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! The exporter and clients that mean harm: the same process, no growth, normal scrapes go on, and
-//! SIGTERM ends it. Nothing here needs root.
+//! SIGTERM ends it. It needs no root, but its turn: others move this process, and what it starts, into cgroups
+//! that they remove.
 
 use std::io::{self, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
+use std::sync::MutexGuard;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use batchwise_testbed::process::Process;
-use batchwise_testbed::stage::{PATIENCE, batchwise, connect_here, eventually, memory};
+use batchwise_testbed::stage::{PATIENCE, batchwise, connect_here, eventually, memory, turn};
 use batchwise_testbed::stop::Stop;
 use nix::sys::signal::{Signal, kill};
 
@@ -22,10 +24,12 @@ struct Agent {
     process: Process,
     _input: PipeWriter,
     address: SocketAddr,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Agent {
     fn start() -> Self {
+        let turn = turn();
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("its address");
         drop(free);
@@ -50,6 +54,7 @@ impl Agent {
             process,
             _input: input,
             address,
+            _turn: turn,
         }
     }
 

@@ -18,7 +18,7 @@ use batchwise_testbed::topology::{CLIENT_IP, LINK};
 use serde_json::Value;
 
 use crate::panels::{assert_all_taken, until_all_answer};
-use crate::server::{Form, Prometheus};
+use crate::server::Prometheus;
 
 /// A file of `packaging/`.
 fn packaged(name: &str) -> PathBuf {
@@ -58,7 +58,7 @@ fn until_alerts(prometheus: &Prometheus, wanted: &[&str]) {
     );
 }
 
-/// Percentiles of a native histogram are near those of the agent, of about the same time.
+/// Percentiles of the histogram are near those of the agent, of about the same time.
 fn compare_percentiles(prometheus: &Prometheus) {
     let value = |query: &str| -> Option<f64> {
         let series = prometheus.query(query).expect("an answer");
@@ -66,32 +66,21 @@ fn compare_percentiles(prometheus: &Prometheus) {
     };
     let both = || {
         Some([
-            value("histogram_quantile(0.99, rate(batchwise_request_duration_seconds[1m]))")?,
+            value("histogram_quantile(0.99, rate(batchwise_request_duration_seconds_bucket[1m]))")?,
             value(r#"avg_over_time(batchwise_latency_quantile_seconds{quantile="0.99"}[1m])"#)?,
         ])
     };
-    let near = |[native, agent]: &[f64; 2]| (0.25..4.0).contains(&(native / agent));
-    let [native, agent] = eventually(
-        "percentiles of the native histogram",
+    let near = |[histogram, agent]: &[f64; 2]| (0.25..4.0).contains(&(histogram / agent));
+    let [histogram, agent] = eventually(
+        "percentiles of the histogram",
         || both().filter(near),
         || format!("there are {:?}", both()),
     );
-    println!("p99 of a minute {native} s, of the agent's intervals {agent} s");
-    let classic = prometheus.query("batchwise_request_duration_seconds_bucket");
-    assert!(classic.expect("an answer").is_empty(), "it is native alone");
+    println!("p99 of a minute {histogram} s, of the agent's intervals {agent} s");
 }
 
 #[test]
 fn watch() {
-    watched(Form::Text);
-}
-
-#[test]
-fn watch_by_one_that_takes_native_histograms() {
-    watched(Form::Protobuf);
-}
-
-fn watched(form: Form) {
     let stage = Stage::build("pr-watch");
     let _redis = stage.redis();
     let (server, client) = (&stage.hosts.server, &stage.hosts.client);
@@ -99,11 +88,9 @@ fn watched(form: Form) {
     let agent = agent_that_exchanges(client, "watch --port 6379 --exchange");
     let _load = Load::start(client, stage.redis_address(), LASTING);
     // no request is as quick
-    let prometheus = Prometheus::start(client, form, Some(1e-6));
+    let prometheus = Prometheus::start(client, Some(1e-6));
     until_all_answer(&prometheus, "watch");
-    if form == Form::Protobuf {
-        compare_percentiles(&prometheus);
-    }
+    compare_percentiles(&prometheus);
     until_alerts(&prometheus, &["BatchwiseLatencyOverSlo"]);
     drop(agent);
     // the latency of the last five minutes is still there
@@ -123,7 +110,7 @@ fn tune() {
     let _other_end = agent_that_exchanges(server, options);
     let _agent = agent_that_exchanges(client, options);
     let _load = Load::start(client, stage.redis_address(), LASTING);
-    let prometheus = Prometheus::start(client, Form::Text, None);
+    let prometheus = Prometheus::start(client, None);
     until_all_answer(&prometheus, "tune");
 }
 
@@ -134,7 +121,7 @@ fn passive() {
     let server = &stage.hosts.server;
     let _agent = agent(server, &format!("passive --iface {LINK} --port 6379"));
     let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-    let prometheus = Prometheus::start(server, Form::Protobuf, None);
+    let prometheus = Prometheus::start(server, None);
     until_all_answer(&prometheus, "passive");
     until_alerts(&prometheus, &[]);
 }
@@ -146,7 +133,7 @@ fn decap() {
     let server = &stage.hosts.server;
     let _agent = agent(server, &format!("decap --iface {LINK} --from {CLIENT_IP}"));
     let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-    let prometheus = Prometheus::start(server, Form::Text, None);
+    let prometheus = Prometheus::start(server, None);
     assert_all_taken(&prometheus);
     until_all_answer(&prometheus, "decap");
     until_alerts(&prometheus, &[]);

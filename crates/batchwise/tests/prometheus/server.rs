@@ -17,14 +17,6 @@ use crate::packaged;
 /// In the host's own namespace.
 const ADDRESS: &str = "127.0.0.1:9090";
 
-/// How it scrapes.
-#[derive(Clone, Copy, PartialEq)]
-pub enum Form {
-    Text,
-    /// Native histograms come in it alone.
-    Protobuf,
-}
-
 pub struct Prometheus<'a> {
     host: &'a Host,
     // killed before its files go
@@ -35,7 +27,7 @@ pub struct Prometheus<'a> {
 impl<'a> Prometheus<'a> {
     /// Starts it at a host, with the packaged objectives or with this one, in seconds, for all
     /// services; waits until it answers.
-    pub fn start(host: &'a Host, form: Form, objective: Option<f64>) -> Self {
+    pub fn start(host: &'a Host, objective: Option<f64>) -> Self {
         let folder = TempDir::new().expect("a folder");
         let mut objectives = packaged("prometheus/batchwise.slo.yml");
         if let Some(seconds) = objective {
@@ -64,9 +56,6 @@ impl<'a> Prometheus<'a> {
         command.arg(format!("--storage.tsdb.path={}", data.display()));
         command.arg(format!("--web.listen-address={ADDRESS}"));
         command.arg("--log.level=warn");
-        if form == Form::Protobuf {
-            command.arg("--enable-feature=native-histograms");
-        }
         let process = host.spawn("prometheus", command, Role::Observer);
         let process = process.expect("Prometheus, which `make test-metrics` installs");
         let server = Self {

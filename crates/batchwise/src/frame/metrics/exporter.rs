@@ -1,7 +1,7 @@
 //! The HTTP server for Prometheus, in one thread. Clients are not trusted: connections, headers and
 //! time are bounded, bodies are never read, and an answer is encoded once for all that ask for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -28,9 +28,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::HEARTBEAT;
 use super::Metrics;
-use super::form::Form;
 use crate::frame::clock::wall_clock_ns;
 
+/// How OpenMetrics 1.0 text is called in HTTP.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Connections at a time. One more, and the oldest is closed: idle clients keep nobody out.
 const MOST_CONNECTIONS: usize = 32;
 /// Bytes of a request's head.
@@ -191,10 +192,9 @@ pub fn answer_to<M: Metrics>(bytes: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn answer(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
-    let form = wanted(request.headers());
     let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => match page.body(form) {
-            Ok(body) => (StatusCode::OK, form.content_type(), body),
+        (&Method::GET | &Method::HEAD, "/metrics") => match page.body() {
+            Ok(body) => (StatusCode::OK, OPEN_METRICS, body),
             Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         },
         (&Method::GET | &Method::HEAD, _) => {
@@ -207,13 +207,6 @@ fn answer(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
     let kind = HeaderValue::from_static(kind);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
-}
-
-/// Clients may send the header in several pieces.
-fn wanted(headers: &HeaderMap) -> Form {
-    let pieces = headers.get_all(ACCEPT).iter();
-    let pieces: Vec<_> = pieces.filter_map(|piece| piece.to_str().ok()).collect();
-    Form::wanted(&pieces.join(","))
 }
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> (StatusCode, &'static str, Bytes) {
@@ -229,11 +222,11 @@ struct State<M> {
     heartbeat_ns: Option<u64>,
 }
 
-/// A version in each form, encoded when it is first asked for.
+/// A version, encoded when it is first asked for.
 struct Page {
     version: Box<dyn Fn() -> u64 + Send + Sync>,
     registry: Registry,
-    encoded: Mutex<BTreeMap<Form, (u64, Bytes)>>,
+    encoded: Mutex<Option<(u64, Bytes)>>,
 }
 
 impl Page {
@@ -248,15 +241,17 @@ impl Page {
     }
 
     /// Clients that do not read their answers keep one body between them, not one each.
-    fn body(&self, form: Form) -> anyhow::Result<Bytes> {
+    fn body(&self) -> anyhow::Result<Bytes> {
         // one that comes meanwhile is encoded too, and encoded again when it is asked for
         let version = (self.version)();
         let mut encoded = lock(&self.encoded);
-        if let Some((_, body)) = encoded.get(&form).filter(|(of, _)| *of == version) {
+        if let Some((_, body)) = encoded.as_ref().filter(|(of, _)| *of == version) {
             return Ok(body.clone());
         }
-        let body = Bytes::from(form.encode(&self.registry)?);
-        encoded.insert(form, (version, body.clone()));
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        let body = Bytes::from(text);
+        *encoded = Some((version, body.clone()));
         Ok(body)
     }
 }

@@ -16,13 +16,10 @@ use prometheus_client::registry;
 use crate::frame::human;
 
 pub mod exporter;
-mod form;
-mod native;
 #[cfg(test)]
 pub mod testing;
 
 pub use exporter::Exporter;
-use native::Native;
 
 /// What tells a sample from the others of its family.
 pub type Labels = Vec<(&'static str, String)>;
@@ -59,7 +56,6 @@ enum Samples<M> {
     Gauge(fn(&M) -> Vec<(Labels, f64)>),
     Counter(fn(&M) -> Vec<(Labels, u64)>),
     Histogram(fn(&M) -> Vec<(Labels, &Buckets)>),
-    Native(fn(&M) -> Vec<(Labels, &tails::Histogram)>),
 }
 
 impl<M> Family<M> {
@@ -99,15 +95,6 @@ impl<M> Family<M> {
         Self::new(name, help, true, Samples::Histogram(samples))
     }
 
-    /// The same as a native histogram, for those who take it.
-    pub const fn native(
-        name: &'static str,
-        help: &'static str,
-        samples: fn(&M) -> Vec<(Labels, &tails::Histogram)>,
-    ) -> Self {
-        Self::new(name, help, true, Samples::Native(samples))
-    }
-
     const fn new(
         name: &'static str,
         help: &'static str,
@@ -127,7 +114,7 @@ impl<M> Family<M> {
         match self.samples {
             Samples::Gauge(_) => MetricType::Gauge,
             Samples::Counter(_) => MetricType::Counter,
-            Samples::Histogram(_) | Samples::Native(_) => MetricType::Histogram,
+            Samples::Histogram(_) => MetricType::Histogram,
         }
     }
 
@@ -142,10 +129,6 @@ impl<M> Family<M> {
                 self.each(encoder, samples.map(|(l, n)| (l, ConstCounter::new(n))))
             }
             Samples::Histogram(of) => self.each(encoder, of(state).into_iter()),
-            Samples::Native(of) => {
-                let samples = of(state).into_iter();
-                self.each(encoder, samples.map(|(l, h)| (l, Native(h))))
-            }
         }
     }
 
@@ -222,19 +205,23 @@ impl Buckets {
         self.counts[BOUNDS.partition_point(|bound| *bound < value)] += times;
     }
 
-    /// Each bucket's upper bound and count.
-    fn counted(&self) -> Vec<(f64, u64)> {
-        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
-        bounds.zip(self.counts).collect()
+    /// All of a finer histogram.
+    pub fn add(&mut self, finer: &tails::Histogram) {
+        let sum = self.sum + seconds(finer.sum);
+        for (ns, times) in finer.over() {
+            self.observe(ns, times);
+        }
+        self.sum = sum;
     }
 }
 
 impl EncodeMetric for &Buckets {
     fn encode(&self, mut encoder: prometheus_client::encoding::MetricEncoder) -> fmt::Result {
+        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
         encoder.encode_histogram(
             self.sum,
             self.counts.iter().sum(),
-            &self.counted(),
+            &bounds.zip(self.counts).collect::<Vec<_>>(),
             None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>,
         )
     }

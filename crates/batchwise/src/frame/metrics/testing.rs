@@ -1,13 +1,8 @@
 //! Scraping, for the tests of what is served.
 
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
-use prost::Message as _;
-
-use super::form::Form;
 use super::{Exporter, Family, Labels, Metrics, Samples};
 
 /// A state that has a sample of every family.
@@ -24,33 +19,7 @@ pub fn labels<M>(family: &Family<M>, state: &M) -> Vec<Labels> {
         Samples::Gauge(samples) => of(samples(state)),
         Samples::Counter(samples) => of(samples(state)),
         Samples::Histogram(samples) => of(samples(state)),
-        Samples::Native(samples) => of(samples(state)),
     }
-}
-
-/// Whether it is a native histogram to those who take it.
-pub fn is_native<M>(family: &Family<M>) -> bool {
-    matches!(family.samples, Samples::Native(_))
-}
-
-/// The body of the answer in a form.
-fn get<M: Metrics>(exporter: &Exporter<M>, form: Form) -> Vec<u8> {
-    let mut stream = TcpStream::connect(exporter.address).expect("the exporter listens");
-    let accept = form.content_type();
-    let request = format!(
-        "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAccept: {accept}\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).expect("it is sent");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
-    let body = answer.split_off(head.expect("a head and a body") + 4);
-    let head = String::from_utf8(answer).expect("UTF-8");
-    assert!(
-        head.contains(&format!("content-type: {accept}\r\n")),
-        "{head}"
-    );
-    body
 }
 
 /// Serves this state.
@@ -69,75 +38,17 @@ pub fn served<M: Metrics>(state: M) -> String {
 
 /// What Prometheus is told.
 pub fn scrape<M: Metrics>(exporter: &Exporter<M>) -> String {
-    String::from_utf8(get(exporter, Form::Text)).expect("UTF-8")
-}
-
-/// The same in protobuf, which says the same.
-pub fn served_in_protobuf<M: Metrics>(state: M) -> Vec<MetricFamily> {
-    let exporter = exporter(state);
-    let text = scrape(&exporter);
-    let body = get(&exporter, Form::Protobuf);
-    let (mut rest, mut families) = (&body[..], Vec::new());
-    while !rest.is_empty() {
-        families.push(MetricFamily::decode_length_delimited(&mut rest).expect("a family"));
-    }
-    let samples: BTreeSet<_> = families.iter().flat_map(samples).collect();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let lines: BTreeSet<_> = lines.map(sample).collect();
-    assert_eq!(samples, lines);
-    families
-}
-
-/// What tells a sample from others, and its value.
-type Sample = (String, BTreeSet<String>, String);
-
-/// A number however it is written.
-fn number(text: &str) -> String {
-    text.parse::<f64>().expect("a number").to_string()
-}
-
-fn sample(line: &str) -> Sample {
-    let (series, value) = line.rsplit_once(' ').expect("a value");
-    let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-    let labels = labels.trim_end_matches("\"}").split("\",");
-    let labels = labels.filter_map(|label| label.split_once("=\""));
-    let labels = labels.map(|(label, value)| match label {
-        "le" => format!("{label} {}", number(&value.replace("+Inf", "inf"))),
-        _ => format!("{label} {value}"),
-    });
-    (name.to_owned(), labels.collect(), number(value))
-}
-
-fn samples(family: &MetricFamily) -> Vec<Sample> {
-    let mut all = Vec::new();
-    for metric in &family.metric {
-        let labels = metric
-            .label
-            .iter()
-            .map(|l| format!("{} {}", l.name, l.value));
-        let labels: BTreeSet<_> = labels.collect();
-        let mut add = |ending: &str, le: Option<f64>, value: f64| {
-            let le = le.map(|le| format!("le {le}"));
-            let labels = labels.iter().cloned().chain(le).collect();
-            all.push((
-                format!("{}{ending}", family.name),
-                labels,
-                value.to_string(),
-            ));
-        };
-        let plain = metric.gauge.map(|g| g.value);
-        let plain = plain.or(metric.counter.as_ref().map(|c| c.value));
-        plain.into_iter().for_each(|value| add("", None, value));
-        if let Some(histogram) = &metric.histogram {
-            add("_sum", None, histogram.sample_sum);
-            add("_count", None, histogram.sample_count as f64);
-            for bucket in &histogram.bucket {
-                let count = bucket.cumulative_count as f64;
-                add("_bucket", Some(bucket.upper_bound), count);
-            }
-        }
-    }
-    all
+    let mut stream = TcpStream::connect(exporter.address).expect("the exporter listens");
+    let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("UTF-8");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0"),
+        "{head}"
+    );
+    body.to_owned()
 }
 
 /// Each of these samples is there.

@@ -1,7 +1,7 @@
 //! What agents export: names, types and meanings from the families, labels from an example that has
 //! samples of each.
 
-use crate::frame::metrics::testing::{Example, is_native, labels, served, served_in_protobuf};
+use crate::frame::metrics::testing::{Example, labels, served};
 use crate::frame::metrics::{Family, HEARTBEAT, Labels};
 use prometheus_client::metrics::MetricType;
 
@@ -29,17 +29,15 @@ const OF_PROMETHEUS: [&str; 3] = ["instance", "job", "le"];
 pub struct Exported {
     pub name: String,
     kind: MetricType,
-    is_native: bool,
     unit: &'static str,
     help: &'static str,
     samples: Vec<Labels>,
 }
 
-/// All that a subcommand serves; what it serves before it has seen anything is well-formed, too, and
-/// protobuf says the same as text.
+/// All that a subcommand serves; what it serves before it has seen anything is well-formed, too.
 pub fn exported<M: Example>() -> Vec<Exported> {
     served(M::default());
-    served_in_protobuf(M::example());
+    served(M::example());
     let example = M::example();
     let families = M::FAMILIES.iter();
     families.map(|f| Exported::new(f, &example)).collect()
@@ -70,7 +68,6 @@ impl Exported {
         Self {
             name,
             kind,
-            is_native: is_native(family),
             unit,
             help: family.help,
             samples,
@@ -81,8 +78,7 @@ impl Exported {
         let Self {
             name, unit, help, ..
         } = self;
-        let native = if self.is_native { "native " } else { "" };
-        let kind = format!("{native}{}", self.kind.as_str());
+        let kind = self.kind.as_str();
         let labels = names(&self.samples);
         format!("| `{name}` | {kind} | {unit} | {labels} | {help} |\n")
     }
@@ -91,7 +87,7 @@ impl Exported {
     pub fn has(&self, series: &str) -> bool {
         match (self.kind.as_str(), series.strip_prefix(self.name.as_str())) {
             ("histogram", Some("_bucket" | "_sum" | "_count")) => true,
-            ("histogram", Some("")) => self.is_native,
+            ("histogram", _) => false,
             (_, ending) => ending == Some(""),
         }
     }

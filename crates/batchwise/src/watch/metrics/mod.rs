@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use batchwise_core::sense::report::{Line, Nagle};
-use batchwise_core::sense::tails::Histogram;
 
 use super::counting::Latencies;
 use crate::frame::human::word;
@@ -25,17 +24,17 @@ pub struct WatchMetrics {
     lost_events: u64,
     /// Lines that found no room.
     dropped: u64,
-    means: Totals<Buckets>,
-    requests: Totals<Histogram>,
+    means: Totals,
+    requests: Totals,
 }
 
-/// What adds up over time, by its labels, and for how many intervals nothing came.
+/// Latencies that add up over time, by their labels, and for how many intervals nothing came.
 #[derive(Debug, Default)]
-struct Totals<T>(BTreeMap<Labels, (T, u32)>);
+struct Totals(BTreeMap<Labels, (Buckets, u32)>);
 
-impl<T: Default> Totals<T> {
+impl Totals {
     /// What to add to; `None` if there is no room.
-    fn at(&mut self, labels: Labels) -> Option<&mut T> {
+    fn at(&mut self, labels: Labels) -> Option<&mut Buckets> {
         if self.0.len() >= MOST_SERIES && !self.0.contains_key(&labels) {
             return None;
         }
@@ -50,7 +49,7 @@ impl<T: Default> Totals<T> {
         self.0.values_mut().for_each(|(_, silent)| *silent += 1);
     }
 
-    fn samples(&self) -> Vec<(Labels, &T)> {
+    fn samples(&self) -> Vec<(Labels, &Buckets)> {
         let all = self.0.iter();
         all.map(|(labels, (total, _))| (labels.clone(), total))
             .collect()
@@ -169,7 +168,7 @@ impl Metrics for WatchMetrics {
             "Mean total latencies of the intervals since the agent started",
             |m| m.means.samples(),
         ),
-        Family::native(
+        Family::histogram(
             "request_duration",
             "Latencies of single requests since the agent started: of those that were counted (above the \
              budget only in windows) and matched with their responses. At a client from the send to the \

@@ -4,7 +4,7 @@ use batchwise_core::sense::report::Side;
 
 use super::super::samples;
 use super::*;
-use crate::frame::metrics::testing::{Example, assert_samples, served, served_in_protobuf};
+use crate::frame::metrics::testing::{Example, assert_samples, served};
 
 impl Example for WatchMetrics {
     fn example() -> Self {
@@ -145,24 +145,4 @@ fn latencies_of_requests_add_up_and_survive_a_short_silence() {
         format!("{name}_bucket{{le=\"0.05\",{service}}} 3"),
     ];
     assert_samples(&served(metrics), &samples);
-}
-
-#[test]
-fn protobuf_says_what_the_text_says_and_has_the_latencies_as_a_native_histogram() {
-    let families = served_in_protobuf(WatchMetrics::example());
-    let duration = families.last().expect("families");
-    assert_eq!(duration.name, "batchwise_heartbeat_timestamp_seconds");
-    let [.., duration, _] = &families[..] else {
-        panic!("more than one family")
-    };
-    assert_eq!(duration.name, "batchwise_request_duration_seconds");
-    let native = duration.metric[0].histogram.as_ref().expect("a histogram");
-    assert_eq!((native.schema, native.sample_count), (4, 1_000));
-    assert_eq!(native.sample_sum, 0.98);
-    let [span] = &native.positive_span[..] else {
-        panic!("one run of buckets")
-    };
-    assert_eq!((span.offset, span.length), (-160, 2));
-    assert_eq!(native.positive_delta, [604, -208]);
-    assert!(native.zero_threshold > 0.0);
 }
