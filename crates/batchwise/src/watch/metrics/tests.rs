@@ -1,6 +1,7 @@
 //! Tests of what Prometheus is told.
 
 use batchwise_core::sense::report::Side;
+use batchwise_core::sense::tails::Histogram;
 
 use super::super::samples;
 use super::*;
