@@ -5,13 +5,12 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
-use batchwise_testbed::stage::{Stage, scrape::METRICS};
+use batchwise_testbed::stage::{Stage, eventually, scrape::METRICS};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::metrics::hold_metrics;
-use crate::shape::hold;
+use crate::shape::{hold, hold_now};
 use crate::site::{Asking, Running, at, batchwise, load};
 
 const WATCH: &str = "watch --port 6379 --interval 200ms --format jsonl";
@@ -40,10 +39,14 @@ fn a_server_that_counts_for_a_share_of_the_time() {
     let server = &stage.hosts.server;
     let watch = Running::agent(server, &format!("{WATCH} --cost 0.01%"));
     let _load = load(&stage, "--closed --connections 4");
-    hold("watch-cost", || {
-        let in_part = |line: &Value| line["coverage"].as_f64().is_some_and(|share| share < 1.0);
-        watch.lines().into_iter().filter(in_part).collect()
-    });
+    let in_part = || {
+        let mut lines = watch.lines();
+        lines.retain(|line| line["coverage"].as_f64().is_some_and(|share| share < 1.0));
+        (lines.len() > 1).then_some(lines)
+    };
+    let last = || format!("{:?}", watch.lines().last());
+    let lines = eventually("lines of a part of the time", in_part, last);
+    hold_now("watch-cost", &lines);
     assert_eq!(watch.end(Signal::SIGTERM).1, Some(0));
 }
 
