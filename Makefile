@@ -13,7 +13,7 @@ POLICY := /usr/sbin/policy-rc.d
 BATCHWISE := target/release/batchwise
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: build lab demo test test-all fuzz test-kernels test-metrics test-package test-units bench package package-rpm setup lint \
+.PHONY: build lab demo checked test test-all fuzz test-kernels test-metrics test-package test-units bench package package-rpm setup lint \
         kernel-functions coverage clean
 
 ## what an operator installs: target/release/batchwise and batchwise-load
@@ -33,21 +33,29 @@ demo: lab
 # Tests that something is missing for add a line to this file: what, and for which test.
 LEFT_OUT := $(CURDIR)/target/left-out
 
+# Tests are compiled by Clippy, whose lints are errors, so that everything is compiled once.
+CHECKED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ cargo test --workspace --locked
+
+# Flows wait more than they calculate: those at TCP's ends run beside all other tests.
+define RUN
+	rm -f $(LEFT_OUT)
+	export BATCHWISE_LEFT_OUT=$(LEFT_OUT); \
+	$(CHECKED) --test flows -- tcp:: $(1) >target/tcp.log 2>&1 & \
+	$(CHECKED) --no-fail-fast -- --skip tcp:: $(1); others=$$?; \
+	wait $$!; tcp=$$?; cat target/tcp.log; [ $$others$$tcp = 00 ]
+	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
+endef
+
 ## what guards main: formatting, lints, units, properties, programs, one flow a behaviour
 test: PACKAGES += $(TESTS)
-test: setup lint
-	rm -f $(LEFT_OUT)
-	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --release --locked -- --skip long::
-	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
+test: setup checked
+	$(call RUN,--skip long::)
 
 ## everything: long flows, drills and faults, fuzzing, kernels, metrics, packages, units; an hour and more
 test-all: PACKAGES += $(TESTS) libclang-rt-19-dev
-test-all: setup lint
-	rm -f $(LEFT_OUT)
-	BATCHWISE_LEFT_OUT=$(LEFT_OUT) cargo test --workspace --release --locked
-	crates/batchwise-fuzz/run
-	$(MAKE) test-metrics test-kernels test-package test-units
-	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
+test-all: setup checked
+	$(MAKE) fuzz test-metrics test-kernels test-package test-units
+	$(call RUN)
 
 ## all that reads what others wrote, fed with what nobody would write: FOR=60s in total, TARGET=options FOR=8h for one;
 ## INPUT=FILE TARGET=options for one input, DEEP=1 to reach into libraries
@@ -67,7 +75,7 @@ test-metrics: PACKAGES += $(TESTS) prometheus
 test-metrics: setup
 	promtool check rules packaging/prometheus/*.yml
 	promtool test rules packaging/prometheus/tests/*.yml
-	cargo test --workspace --release --locked --test prometheus -- --nocapture --test-threads=1
+	cargo test --workspace --locked --test prometheus -- --nocapture --test-threads=1
 
 ## what it costs and how true it is: overhead and accuracy, arms interleaved
 bench: PACKAGES += $(LAB)
@@ -106,10 +114,17 @@ kernel-functions: setup
 	kernels/functions > target/functions.txt
 	gzip -n -9 < target/functions.txt > crates/batchwise/src/profile/functions.txt.gz
 
-lint:
+## formatting and lints alone, which `make test` has, too
+lint: setup
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --release --locked -- -D warnings
-	cargo clippy --workspace --test prometheus --release --locked -- -D warnings
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --test prometheus --locked -- -D warnings
+
+# All that is tested, and benchmarks.
+checked:
+	cargo fmt --all --check
+	$(CHECKED) --all-targets --no-run
+	$(CHECKED) --test prometheus --no-run
 
 ## line coverage of the mathematics
 coverage:

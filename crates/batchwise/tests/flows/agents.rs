@@ -231,29 +231,6 @@ fn trace(thread: Pid, request: libc::c_uint) {
 }
 
 #[test]
-fn a_balancer_whose_health_checks_hang_is_not_alive_to_its_supervisor() {
-    let stage = Stage::build("hung");
-    let folder = TempDir::new().expect("a folder");
-    let config = balancer(&stage.hosts.server, folder.path(), "hung");
-    let args = format!("balance --config {} --remove-at-exit", config.display());
-    let mut agent = Agent::start(&stage.hosts.server, folder.path(), "balance", &args);
-    agent.process.on_line(drop);
-    agent.expect(READY, PATIENCE);
-    agent.expect(ALIVE, WATCHDOG);
-    for name in ["health", "neighbours"] {
-        let hangs = thread(agent.process.pid(), name);
-        trace(hangs, libc::PTRACE_SEIZE);
-        trace(hangs, libc::PTRACE_INTERRUPT);
-        waitpid(hangs, Some(WaitPidFlag::__WALL)).expect("it stops");
-        let silent = || agent.supervisor.hear(2 * WATCHDOG).is_none().then_some(());
-        eventually("silence", silent, || name.to_owned());
-        agent.process.check_alive().expect("it runs");
-        trace(hangs, libc::PTRACE_DETACH);
-        agent.expect(ALIVE, PATIENCE);
-    }
-}
-
-#[test]
 fn a_reload_is_told_with_its_end() {
     let stage = Stage::build("reload");
     let folder = TempDir::new().expect("a folder");
@@ -273,4 +250,31 @@ fn a_reload_is_told_with_its_end() {
         "{reloading}"
     );
     assert_eq!(said.next().as_deref(), Some(READY));
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_balancer_whose_health_checks_hang_is_not_alive_to_its_supervisor() {
+        let stage = Stage::build("hung");
+        let folder = TempDir::new().expect("a folder");
+        let config = balancer(&stage.hosts.server, folder.path(), "hung");
+        let args = format!("balance --config {} --remove-at-exit", config.display());
+        let mut agent = Agent::start(&stage.hosts.server, folder.path(), "balance", &args);
+        agent.process.on_line(drop);
+        agent.expect(READY, PATIENCE);
+        agent.expect(ALIVE, WATCHDOG);
+        for name in ["health", "neighbours"] {
+            let hangs = thread(agent.process.pid(), name);
+            trace(hangs, libc::PTRACE_SEIZE);
+            trace(hangs, libc::PTRACE_INTERRUPT);
+            waitpid(hangs, Some(WaitPidFlag::__WALL)).expect("it stops");
+            let silent = || agent.supervisor.hear(2 * WATCHDOG).is_none().then_some(());
+            eventually("silence", silent, || name.to_owned());
+            agent.process.check_alive().expect("it runs");
+            trace(hangs, libc::PTRACE_DETACH);
+            agent.expect(ALIVE, PATIENCE);
+        }
+    }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::panels::until_all_answer;
-use crate::server::{Form, Prometheus};
+use crate::server::Prometheus;
 use crate::until_alerts;
 
 const PORT: u16 = 8_080;
@@ -115,7 +115,7 @@ fn balance() {
                 }
             });
         }
-        let prometheus = Prometheus::start(balancer, Form::Text, None);
+        let prometheus = Prometheus::start(balancer, None);
         until_all_answer(&prometheus, "balance");
         until_alerts(&prometheus, &["BatchwiseBackendDown"]);
     });

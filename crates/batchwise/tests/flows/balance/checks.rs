@@ -125,57 +125,62 @@ fn without_a_way_out_checks_say_nothing_and_whoever_served_goes_on() {
     balancer.until_health("s2", "up");
 }
 
-#[test]
-fn a_next_hop_that_is_silent_makes_nobody_look_dead() {
-    let (site, seen) = site("exa");
-    let mut balancer = Balancer::new(&site.segment.balancer, "exa");
-    checked(&balancer);
-    balancer.start(1);
-    balancer.until_health("s1", "down");
-    route(&site, &[VIPS, "via", "10.79.0.99", "dev", LINK]);
-    balancer.until_health("s2", "unknown");
-    let why = &balancer.backend("s2")["health_why"];
-    assert!(
-        why.as_str().is_some_and(|w| w.contains("answers ARP")),
-        "{why}"
-    );
-    assert_eq!(balancer.backend("s1")["health"], "down");
-    assert_eq!(site.answers(4), ["s2"; 4]);
-    route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
-    balancer.until_health("s2", "up");
-    many_checks(&seen);
-}
+mod long {
+    use super::*;
 
-#[test]
-fn checks_leave_no_port_taken_and_without_a_free_one_they_fail_nobody_and_say_the_remedy_once() {
-    let (site, seen) = site("prt");
-    let lb = &site.segment.balancer;
-    let mut balancer = Balancer::new(lb, "prt");
-    checked(&balancer);
-    let ports = |range: &str| {
-        let set = lb
-            .namespace()
-            .set_sysctl("net/ipv4/ip_local_port_range", range);
-        set.expect("a range");
-    };
-    ports("40000 40003");
-    balancer.start(1);
-    many_checks(&seen);
-    assert_eq!(balancer.events("checks"), Vec::<Value>::new());
-    assert_eq!(balancer.backend("s2")["health"], "up");
+    #[test]
+    fn a_next_hop_that_is_silent_makes_nobody_look_dead() {
+        let (site, seen) = site("exa");
+        let mut balancer = Balancer::new(&site.segment.balancer, "exa");
+        checked(&balancer);
+        balancer.start(1);
+        balancer.until_health("s1", "down");
+        route(&site, &[VIPS, "via", "10.79.0.99", "dev", LINK]);
+        balancer.until_health("s2", "unknown");
+        let why = &balancer.backend("s2")["health_why"];
+        assert!(
+            why.as_str().is_some_and(|w| w.contains("answers ARP")),
+            "{why}"
+        );
+        assert_eq!(balancer.backend("s1")["health"], "down");
+        assert_eq!(site.answers(4), ["s2"; 4]);
+        route(&site, &[VIPS, "via", "10.79.0.1", "dev", LINK]);
+        balancer.until_health("s2", "up");
+        many_checks(&seen);
+    }
 
-    // somebody has all that there are
-    ports("40000 40000");
-    let bind = || lb.inside(|| Ok(TcpListener::bind(("0.0.0.0", 40_000))?));
-    // a check may have it at this moment
-    let taken = eventually("the port", || bind().ok(), String::new);
-    balancer.until_health("s2", "unknown");
-    let said = balancer.events("checks");
-    assert_eq!(said.len(), 1, "{said:?}");
-    let detail = said[0]["detail"].as_str().unwrap_or_default();
-    assert!(detail.contains("ip_local_port_range"), "{detail}");
-    assert_eq!(balancer.backend("s1")["health"], "down");
-    assert_eq!(site.answers(4), ["s2"; 4]);
-    drop(taken);
-    balancer.until_health("s2", "up");
+    #[test]
+    fn checks_leave_no_port_taken_and_without_a_free_one_they_fail_nobody_and_say_the_remedy_once()
+    {
+        let (site, seen) = site("prt");
+        let lb = &site.segment.balancer;
+        let mut balancer = Balancer::new(lb, "prt");
+        checked(&balancer);
+        let ports = |range: &str| {
+            let set = lb
+                .namespace()
+                .set_sysctl("net/ipv4/ip_local_port_range", range);
+            set.expect("a range");
+        };
+        ports("40000 40003");
+        balancer.start(1);
+        many_checks(&seen);
+        assert_eq!(balancer.events("checks"), Vec::<Value>::new());
+        assert_eq!(balancer.backend("s2")["health"], "up");
+
+        // somebody has all that there are
+        ports("40000 40000");
+        let bind = || lb.inside(|| Ok(TcpListener::bind(("0.0.0.0", 40_000))?));
+        // a check may have it at this moment
+        let taken = eventually("the port", || bind().ok(), String::new);
+        balancer.until_health("s2", "unknown");
+        let said = balancer.events("checks");
+        assert_eq!(said.len(), 1, "{said:?}");
+        let detail = said[0]["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("ip_local_port_range"), "{detail}");
+        assert_eq!(balancer.backend("s1")["health"], "down");
+        assert_eq!(site.answers(4), ["s2"; 4]);
+        drop(taken);
+        balancer.until_health("s2", "up");
+    }
 }

@@ -60,34 +60,6 @@ fn most_memory(command: &mut Command) -> u64 {
     }
 }
 
-#[test]
-fn stacks_that_share_nothing_take_no_more_memory_than_is_allowed() {
-    let _turn = turn();
-    let folder = tempfile::tempdir().expect("a folder");
-    let hostile = Hostile::start(folder.path(), include_str!("deep.c"));
-    let path = |name: &str| folder.path().join(name);
-    let mut profile = batchwise();
-    profile.args([
-        "profile",
-        "--hz",
-        "9973",
-        "--duration",
-        "8s",
-        "--format",
-        "text",
-    ]);
-    profile.args(["--pid", &hostile.0.id().to_string()]);
-    profile.arg("--report").arg(path("p.html"));
-    profile.arg("--folded").arg(path("p.folded"));
-    let most = most_memory(&mut profile);
-    assert!(most <= MOST_KIB, "{most} KiB");
-    let folded = fs::read_to_string(path("p.folded")).expect("folded stacks");
-    let left_out = folded.lines().filter(|line| line.starts_with("(no room"));
-    assert_eq!(left_out.count(), 1, "stacks without room are shown");
-    let page = fs::metadata(path("p.html")).expect("a page");
-    assert!(page.len() < 10 << 20, "{} bytes", page.len());
-}
-
 /// Removes the pipe that the program made.
 struct Map(PathBuf);
 
@@ -128,4 +100,36 @@ fn a_perf_map_that_is_a_pipe_does_not_hold_up_the_end() {
     assert!(status.success(), "{status}");
     let text = fs::read_to_string(&folded).expect("folded stacks");
     assert!(!text.is_empty(), "the program was sampled");
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn stacks_that_share_nothing_take_no_more_memory_than_is_allowed() {
+        let _turn = turn();
+        let folder = tempfile::tempdir().expect("a folder");
+        let hostile = Hostile::start(folder.path(), include_str!("deep.c"));
+        let path = |name: &str| folder.path().join(name);
+        let mut profile = batchwise();
+        profile.args([
+            "profile",
+            "--hz",
+            "9973",
+            "--duration",
+            "8s",
+            "--format",
+            "text",
+        ]);
+        profile.args(["--pid", &hostile.0.id().to_string()]);
+        profile.arg("--report").arg(path("p.html"));
+        profile.arg("--folded").arg(path("p.folded"));
+        let most = most_memory(&mut profile);
+        assert!(most <= MOST_KIB, "{most} KiB");
+        let folded = fs::read_to_string(path("p.folded")).expect("folded stacks");
+        let left_out = folded.lines().filter(|line| line.starts_with("(no room"));
+        assert_eq!(left_out.count(), 1, "stacks without room are shown");
+        let page = fs::metadata(path("p.html")).expect("a page");
+        assert!(page.len() < 10 << 20, "{} bytes", page.len());
+    }
 }

@@ -20,7 +20,7 @@ use batchwise_testbed::stage::tune::Agent;
 use batchwise_testbed::stage::watch::{Watch, items, of};
 use tempfile::TempDir;
 
-use crate::hints::lines::socket;
+use crate::tcp::hints::lines::socket;
 
 /// A request waits for so long in the application before it is sent: no queue of TCP's knows.
 const HELD: Duration = Duration::from_millis(20);

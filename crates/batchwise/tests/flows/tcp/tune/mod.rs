@@ -6,17 +6,20 @@ mod application;
 mod sockets;
 
 mod app_settings;
-mod churn;
-mod crowd;
 mod death;
 mod dry_run;
 mod endings;
 mod long_options;
 mod metrics;
 mod record;
-mod slow;
 mod takeover;
 mod trials;
+
+mod long {
+    mod churn;
+    mod crowd;
+    mod slow;
+}
 
 /// Tests come as soon as the last one's answer allows: what they cost does not matter.
 const ALWAYS: [&str; 2] = ["--budget", "1"];

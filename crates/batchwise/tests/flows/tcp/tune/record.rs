@@ -13,8 +13,8 @@ use batchwise_testbed::stage::tune::Agent;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::tune::application::{Application, Style};
-use crate::tune::sockets::{Socket, assert_given_back, assert_given_back_in_time, until_held};
+use crate::tcp::tune::application::{Application, Style};
+use crate::tcp::tune::sockets::{Socket, assert_given_back, assert_given_back_in_time, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];

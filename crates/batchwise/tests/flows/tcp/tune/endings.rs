@@ -21,8 +21,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::tune::application::{Application, Style};
-use crate::tune::sockets::{Socket, assert_given_back, assert_given_back_in_time, until_held};
+use crate::tcp::tune::application::{Application, Style};
+use crate::tcp::tune::sockets::{Socket, assert_given_back, assert_given_back_in_time, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 const HOLD: [&str; 2] = ["--hold", "off"];
@@ -50,23 +50,6 @@ fn when_an_agent_has_ended_in_order_the_sockets_are_given_back_already() {
             (DecisionEvent::Stop, InForce::App)
         );
     }
-    application.finish();
-}
-
-#[test]
-fn an_agent_that_lives_is_not_taken_for_dead_on_a_slow_machine_either() {
-    let scene = Scene::build("lives");
-    let logs = TempDir::new().expect("a folder");
-    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.set_nodelay(false);
-    let mut agent = Agent::launch(scene.client(), logs.path(), &HOLD);
-    until_held(&sockets, true);
-    std::thread::sleep(Duration::from_secs(10));
-    agent.signal(Signal::SIGTERM);
-    assert!(agent.wait().success(), "{}", agent.messages());
-    assert_given_back(&sockets);
-    let messages = agent.messages();
-    assert!(!messages.contains("for dead"), "{messages}");
     application.finish();
 }
 
@@ -255,4 +238,25 @@ fn in_a_deserted_namespace(tag: &str, end: Signal) {
     assert_given_back_in_time(&sockets, death);
     order.send(()).expect("the thread waits");
     thread.join().expect("it ends");
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_lives_is_not_taken_for_dead_on_a_slow_machine_either() {
+        let scene = Scene::build("lives");
+        let logs = TempDir::new().expect("a folder");
+        let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+        let sockets = application.set_nodelay(false);
+        let mut agent = Agent::launch(scene.client(), logs.path(), &HOLD);
+        until_held(&sockets, true);
+        std::thread::sleep(Duration::from_secs(10));
+        agent.signal(Signal::SIGTERM);
+        assert!(agent.wait().success(), "{}", agent.messages());
+        assert_given_back(&sockets);
+        let messages = agent.messages();
+        assert!(!messages.contains("for dead"), "{messages}");
+        application.finish();
+    }
 }

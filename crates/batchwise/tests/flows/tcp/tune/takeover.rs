@@ -11,8 +11,8 @@ use batchwise_testbed::stage::{Stage, batchwise, eventually};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::tune::application::{Application, Style};
-use crate::tune::sockets::{assert_given_back, nodelay, of_redis, until_held};
+use crate::tcp::tune::application::{Application, Style};
+use crate::tcp::tune::sockets::{assert_given_back, nodelay, of_redis, until_held};
 
 /// The service's latency is known, which without the other end's help is not trusted enough.
 fn is_measured(decisions: &[Decision]) -> bool {

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::tune::sockets::{Socket, assert_given_back, until_held};
+use crate::tcp::tune::sockets::{Socket, assert_given_back, until_held};
 
 /// A thread that keeps a CPU busy until dropped.
 struct Busy {

@@ -9,8 +9,8 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::tune::application::{Application, Style};
-use crate::tune::sockets::{accepted_by_redis, assert_given_back, nodelay};
+use crate::tcp::tune::application::{Application, Style};
+use crate::tcp::tune::sockets::{accepted_by_redis, assert_given_back, nodelay};
 
 #[test]
 fn a_dry_run_says_what_it_would_try_and_changes_no_socket_ever() {

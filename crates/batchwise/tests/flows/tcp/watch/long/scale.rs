@@ -15,7 +15,7 @@ use batchwise_testbed::stage::{PATIENCE, Stage};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::SockRef;
 
-use crate::watch::agreement::Measured;
+use crate::tcp::watch::agreement::Measured;
 
 /// Descriptors that the server and the generator need each.
 const FILES: u64 = 12_000;

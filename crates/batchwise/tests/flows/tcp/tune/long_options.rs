@@ -15,8 +15,8 @@ use nix::libc;
 use socket2::SockRef;
 use tempfile::TempDir;
 
-use crate::tune::application::{Application, Style};
-use crate::tune::sockets::{assert_given_back, until_held};
+use crate::tcp::tune::application::{Application, Style};
+use crate::tcp::tune::sockets::{assert_given_back, until_held};
 
 /// Bytes, more than the largest page has.
 const LONG: usize = 1 << 17;

@@ -8,8 +8,8 @@ use batchwise_testbed::stage::Stage;
 use batchwise_testbed::stage::generator::{LASTING, Load};
 use batchwise_testbed::stage::watch::{Watch, now_ns, of};
 
-use crate::watch::agreement::{LIGHT, Measured, SINGLE, estimate};
-use crate::watch::nft::{Filter, STRIP, STRIP_SYN};
+use crate::tcp::watch::agreement::{LIGHT, Measured, SINGLE, estimate};
+use crate::tcp::watch::nft::{Filter, STRIP, STRIP_SYN};
 
 /// Watches at the server and at the client.
 pub fn watch_both(stage: &Stage) -> (Watch, Watch) {

@@ -9,7 +9,7 @@ use batchwise_testbed::stage::scrape::{METRICS, scrape};
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::tune::application::{Application, Style};
+use crate::tcp::tune::application::{Application, Style};
 
 /// The value of the sample of this name and with these labels.
 fn sample(scraped: &str, name: &str, labels: &str) -> Option<f64> {

@@ -8,9 +8,9 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::tune::ALWAYS;
-use crate::tune::application::{Application, Style};
-use crate::tune::sockets::{assert_given_back, until_held};
+use crate::tcp::tune::ALWAYS;
+use crate::tcp::tune::application::{Application, Style};
+use crate::tcp::tune::sockets::{assert_given_back, until_held};
 
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -71,7 +71,11 @@ fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end() 
     flip("flip", Scene::address);
 }
 
-#[test]
-fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end_over_ipv6() {
-    flip("flip6", Scene::address_v6);
+mod long {
+    use super::*;
+
+    #[test]
+    fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end_over_ipv6() {
+        flip("flip6", Scene::address_v6);
+    }
 }

@@ -7,8 +7,8 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::tune::ALWAYS;
-use crate::tune::application::{Application, Style};
+use crate::tcp::tune::ALWAYS;
+use crate::tcp::tune::application::{Application, Style};
 
 #[test]
 fn the_agents_of_a_connections_two_ends_both_decide_without_a_word_between_them() {
@@ -34,7 +34,7 @@ fn the_agents_of_a_connections_two_ends_both_decide_without_a_word_between_them(
     }
     client.finish();
     server.finish();
-    crate::tune::sockets::assert_given_back(&sockets);
+    crate::tcp::tune::sockets::assert_given_back(&sockets);
     application.finish();
 }
 
@@ -52,6 +52,6 @@ fn an_idle_or_quiet_service_is_never_tested() {
     let tested = decisions.iter().any(|d| d.event == DecisionEvent::Probe);
     assert!(!tested, "{decisions:#?}");
     agent.finish();
-    crate::tune::sockets::assert_given_back(&sockets);
+    crate::tcp::tune::sockets::assert_given_back(&sockets);
     application.finish();
 }

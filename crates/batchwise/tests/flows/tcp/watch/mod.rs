@@ -13,5 +13,8 @@ mod faults;
 mod kill;
 mod memcached;
 mod packets;
-mod pause;
-mod scale;
+
+mod long {
+    mod pause;
+    mod scale;
+}

@@ -8,12 +8,12 @@ use batchwise_testbed::stage::tune::Agent;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::tune::ALWAYS;
-use crate::tune::application::{Application, Style};
+use crate::tcp::tune::ALWAYS;
+use crate::tcp::tune::application::{Application, Style};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::{eventually, programs_of, until_freed};
 
-use crate::tune::sockets::{
+use crate::tcp::tune::sockets::{
     Socket, accepted_by_redis, assert_given_back, assert_given_back_in_time, nodelay, until_held,
 };
 

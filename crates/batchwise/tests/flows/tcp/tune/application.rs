@@ -13,7 +13,7 @@ use batchwise_testbed::stage::scene::Scene;
 use nix::libc::MSG_MORE;
 use socket2::SockRef;
 
-use crate::tune::sockets::Socket;
+use crate::tcp::tune::sockets::Socket;
 
 /// How a request is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use batchwise_core::sense::report::{Estimator, Side};
 
-use crate::watch::echo::Echo;
+use crate::tcp::watch::echo::Echo;
 use batchwise_testbed::stage::watch::Watch;
 use batchwise_testbed::stage::{Stage, programs_of, until_freed};
 

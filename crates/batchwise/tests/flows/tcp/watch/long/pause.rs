@@ -11,8 +11,8 @@ use batchwise_testbed::stage::watch::{INTERVAL, Watch, items, now_ns, of};
 use batchwise_testbed::stage::{Stage, close, eventually};
 use nix::sys::signal::{Signal, kill};
 
-use crate::watch::agreement::{LIGHT, Measured, SINGLE};
-use crate::watch::exchange::{until_two_sided, watch_both};
+use crate::tcp::watch::agreement::{LIGHT, Measured, SINGLE};
+use crate::tcp::watch::exchange::{until_two_sided, watch_both};
 
 /// Requests a second of [`LASTING`].
 const RATE: f64 = 4000.0;

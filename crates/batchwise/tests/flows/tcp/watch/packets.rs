@@ -11,7 +11,7 @@ use batchwise_testbed::stage::capture::{Capture, Segment};
 use batchwise_testbed::stage::generator::Load;
 use batchwise_testbed::stage::watch::{Watch, now_ns};
 
-use crate::watch::nft::{Filter, LOSS};
+use crate::tcp::watch::nft::{Filter, LOSS};
 
 const HELLO: [u8; HELLO_LEN] = [KIND, HELLO_LEN as u8, (EXID >> 8) as u8, EXID as u8];
 const MTU: u16 = 1500;
@@ -125,41 +125,45 @@ fn options_on_the_wire_are_as_documented_and_no_segment_outgrows_the_path() {
     );
 }
 
-#[test]
-fn under_loss_transfers_complete_and_options_give_way_to_sack() {
-    let stage = Stage::build("loss");
-    let _redis = stage.redis();
-    let (server, client) = both(&stage);
-    let capture = Capture::start(&stage, PORT);
-    let load = |rate, duration| {
-        let what = "--value-size 16384 --get-ratio 0.5 --connections 4";
-        let options = format!("--rate {rate} --duration {duration} {what}");
-        Load::start(&stage.hosts.client, stage.redis_address(), &options)
-    };
-    let lasting = load(300, "300s");
-    let ends = [(&server, Side::Server), (&client, Side::Client)];
-    for (watch, side) in ends {
-        watch.until_estimator(side, Estimator::TwoSided);
+mod long {
+    use super::*;
+
+    #[test]
+    fn under_loss_transfers_complete_and_options_give_way_to_sack() {
+        let stage = Stage::build("loss");
+        let _redis = stage.redis();
+        let (server, client) = both(&stage);
+        let capture = Capture::start(&stage, PORT);
+        let load = |rate, duration| {
+            let what = "--value-size 16384 --get-ratio 0.5 --connections 4";
+            let options = format!("--rate {rate} --duration {duration} {what}");
+            Load::start(&stage.hosts.client, stage.redis_address(), &options)
+        };
+        let lasting = load(300, "300s");
+        let ends = [(&server, Side::Server), (&client, Side::Client)];
+        for (watch, side) in ends {
+            watch.until_estimator(side, Estimator::TwoSided);
+        }
+        let filters = [&stage.hosts.server, &stage.hosts.client].map(|h| Filter::add(h, LOSS));
+        let begin = now_ns();
+        for (watch, side) in ends {
+            watch.until("estimates under loss", begin, |lines| {
+                let known = |l: &&Line| l.side == side && l.latency_ns.total.is_some();
+                lines.iter().filter(known).count() >= 8
+            });
+        }
+        for filter in filters {
+            assert!(filter.hits() > 0, "nothing was lost");
+        }
+        for (watch, side) in ends {
+            watch.until_estimator(side, Estimator::TwoSided);
+        }
+        drop(lasting);
+        let report = load(600, "2s").report();
+        assert!(report.requests > 1000, "{report:?}");
+        let segments = capture.finish();
+        assert_segments_fit(&segments);
+        assert_options_count_forwards(&segments);
+        assert!(segments.iter().any(Segment::has_sack), "no SACK was needed");
     }
-    let filters = [&stage.hosts.server, &stage.hosts.client].map(|h| Filter::add(h, LOSS));
-    let begin = now_ns();
-    for (watch, side) in ends {
-        watch.until("estimates under loss", begin, |lines| {
-            let known = |l: &&Line| l.side == side && l.latency_ns.total.is_some();
-            lines.iter().filter(known).count() >= 8
-        });
-    }
-    for filter in filters {
-        assert!(filter.hits() > 0, "nothing was lost");
-    }
-    for (watch, side) in ends {
-        watch.until_estimator(side, Estimator::TwoSided);
-    }
-    drop(lasting);
-    let report = load(600, "2s").report();
-    assert!(report.requests > 1000, "{report:?}");
-    let segments = capture.finish();
-    assert_segments_fit(&segments);
-    assert_options_count_forwards(&segments);
-    assert!(segments.iter().any(Segment::has_sack), "no SACK was needed");
 }

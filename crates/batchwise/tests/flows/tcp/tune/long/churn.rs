@@ -7,8 +7,8 @@ use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
 use tempfile::TempDir;
 
-use crate::tune::ALWAYS;
-use crate::tune::application::{Application, Style, echo};
+use crate::tcp::tune::ALWAYS;
+use crate::tcp::tune::application::{Application, Style, echo};
 
 const THREADS: u32 = 4;
 /// What each thread opens and closes at a thousandth of a second or a little more.

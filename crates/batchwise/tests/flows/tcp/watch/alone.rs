@@ -13,7 +13,7 @@ use batchwise_testbed::stage::Stage;
 use batchwise_testbed::stage::request::ask;
 use batchwise_testbed::stage::watch::{Watch, items, now_ns, of};
 
-use crate::watch::agreement::{LIGHT, Measured, SINGLE, estimate};
+use crate::tcp::watch::agreement::{LIGHT, Measured, SINGLE, estimate};
 
 #[test]
 fn a_server_alone_gives_local_estimates_that_leave_the_peers_half_unknown() {
