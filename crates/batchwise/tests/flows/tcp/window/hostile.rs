@@ -124,7 +124,7 @@ fn what_those_who_wait_have_sent_does_not_keep_the_agent_from_ending() {
     let place = Place::build("queue");
     let mut agent = place.agent();
     let pid = agent.0.pid();
-    kill(pid, Signal::SIGSTOP).expect("the agent is there");
+    stop(pid);
     let _others: Vec<_> = (0..20)
         .map(|_| {
             let application = Application::connect(&place);
@@ -175,6 +175,20 @@ fn a_socket_whose_lock_is_held_delays_only_the_application_that_registers_it() {
     agent.signal(Signal::SIGTERM);
 }
 
+/// Stops the agent; returns when none of its threads runs any more.
+fn stop(pid: Pid) {
+    kill(pid, Signal::SIGSTOP).expect("the agent is there");
+    let runs = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).expect("its state");
+        !stat.contains(") T ")
+    };
+    let stopped = || {
+        let mut tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+        (!tasks.any(|task| runs(task.expect("a thread")))).then_some(())
+    };
+    eventually("the agent to stop", stopped, String::new);
+}
+
 /// Has data that nobody reads, and whoever closes it last waits for an hour.
 fn lingers(client: &TcpStream) {
     let linger = socket2::SockRef::from(client).set_linger(Some(Duration::from_secs(3600)));
@@ -188,7 +202,7 @@ fn hand_over(place: &Place, pid: Pid) -> (Application, TcpStream) {
     let application = Application::begin(place);
     let (client, server) = place.connection();
     lingers(&client);
-    kill(pid, Signal::SIGSTOP).expect("the agent is there");
+    stop(pid);
     application.ask(1, 1, &[client.as_raw_fd()]);
     drop(client);
     kill(pid, Signal::SIGCONT).expect("the agent is there");
