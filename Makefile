@@ -36,12 +36,14 @@ LEFT_OUT := $(CURDIR)/target/left-out
 # Tests are compiled by Clippy, whose lints are errors, so that everything is compiled once.
 CHECKED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ cargo test --workspace --locked
 
-# Flows wait more than they calculate: those at TCP's ends run beside all other tests.
+# Tests that need namespaces and real servers, where tests take turns. They wait more than they calculate: those at TCP's
+# ends run beside the others.
 define RUN
 	rm -f $(LEFT_OUT)
+	BATCHWISE_LEFT_OUT=$(LEFT_OUT) $(CHECKED) --no-fail-fast -- $(1)
 	export BATCHWISE_LEFT_OUT=$(LEFT_OUT); \
 	$(CHECKED) --test flows -- tcp:: $(1) >target/tcp.log 2>&1 & \
-	$(CHECKED) --no-fail-fast -- --skip tcp:: $(1); others=$$?; \
+	$(CHECKED) --test flows --test contracts --no-fail-fast -- --skip tcp:: $(1); others=$$?; \
 	wait $$!; tcp=$$?; cat target/tcp.log; [ $$others$$tcp = 00 ]
 	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
 endef
@@ -118,13 +120,13 @@ kernel-functions: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy --workspace --test prometheus --locked -- -D warnings
+	cargo clippy --workspace --test flows --test contracts --test prometheus --locked -- -D warnings
 
 # All that is tested, and benchmarks.
 checked:
 	cargo fmt --all --check
 	$(CHECKED) --all-targets --no-run
-	$(CHECKED) --test prometheus --no-run
+	$(CHECKED) --test flows --test contracts --test prometheus --no-run
 
 ## line coverage of the mathematics
 coverage:

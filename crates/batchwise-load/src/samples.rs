@@ -49,6 +49,7 @@ impl Samples {
     }
 
     /// What 0 %, 1 %, … 100 % of the samples do not exceed.
+    #[cfg(feature = "experiments")]
     pub fn percentiles(&self) -> Vec<u64> {
         let of = |percent: u32| self.quantile(f64::from(percent) / 100.0);
         (0..=100).filter_map(of).collect()

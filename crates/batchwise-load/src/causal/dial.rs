@@ -1,10 +1,9 @@
-//! Opening a TCP connection without waiting for it, and closing one by a reset.
+//! Opening a TCP connection without waiting for it.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
 use nix::errno::Errno;
-use nix::libc::linger;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, connect, setsockopt, socket,
     sockopt,
@@ -26,13 +25,4 @@ pub(crate) fn dial(addr: SocketAddr) -> io::Result<TcpStream> {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(socket.into()),
         Err(why) => Err(why.into()),
     }
-}
-
-/// To close it resets the connection, from now on: its port can be used again at once.
-pub(crate) fn reset_at_close(socket: &TcpStream) -> nix::Result<()> {
-    let at_once = linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    setsockopt(socket, sockopt::Linger, &at_once)
 }

@@ -37,7 +37,7 @@ fn a_server_that_counts_for_a_share_of_the_time() {
     let stage = Stage::build("ct-cost");
     let _redis = stage.redis();
     let server = &stage.hosts.server;
-    let watch = Running::agent(server, &format!("{WATCH} --cost 0.01%"));
+    let watch = Running::agent(server, &format!("{WATCH} --cost 0.1%"));
     let _load = load(&stage, "--closed --connections 4");
     let in_part = || {
         let mut lines = watch.lines();

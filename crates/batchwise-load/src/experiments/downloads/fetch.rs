@@ -15,7 +15,8 @@ use rand::Rng as _;
 use serde::Serialize;
 
 use super::{RECORD, WORD, allow_descriptors, now};
-use crate::causal::dial::{dial, reset_at_close};
+use crate::causal::dial::dial;
+use crate::experiments::reset_at_close;
 use crate::report::LatencySummary;
 use crate::samples::Samples;
 use crate::units::{parse_addr, parse_duration};

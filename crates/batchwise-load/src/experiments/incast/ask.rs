@@ -12,7 +12,8 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use serde::Serialize;
 
 use super::{SENT_AGAIN, WORD};
-use crate::causal::dial::{dial, reset_at_close};
+use crate::causal::dial::dial;
+use crate::experiments::reset_at_close;
 use crate::units::{parse_addr, parse_duration};
 
 /// One that asks many.

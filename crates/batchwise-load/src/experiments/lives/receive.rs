@@ -14,7 +14,7 @@ use rand::Rng as _;
 use serde::Serialize;
 
 use super::{HEAD, Habits, WORD, byte};
-use crate::causal::dial::reset_at_close;
+use crate::experiments::reset_at_close;
 use crate::units::{parse_addr, parse_duration};
 
 /// A receiver of lives.

@@ -1,4 +1,4 @@
-//! Agents at the ends of TCP connections. `make test` runs these beside all other tests.
+//! Agents at the ends of TCP connections. `make test` runs these beside the others.
 
 mod hints;
 mod tune;

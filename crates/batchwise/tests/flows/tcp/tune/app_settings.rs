@@ -66,13 +66,13 @@ fn flip(name: &str, address: impl Fn(&Scene) -> SocketAddr) {
     }
 }
 
-#[test]
-fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end() {
-    flip("flip", Scene::address);
-}
-
 mod long {
     use super::*;
+
+    #[test]
+    fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end() {
+        flip("flip", Scene::address);
+    }
 
     #[test]
     fn the_last_setting_of_an_application_that_flips_it_is_what_it_has_in_the_end_over_ipv6() {

@@ -104,30 +104,6 @@ fn an_agent_that_ends_without_a_guard_gives_the_sockets_back_itself() {
 }
 
 #[test]
-fn a_guard_that_is_stopped_is_noticed_and_replaced() {
-    let scene = Scene::build("stuck");
-    let logs = TempDir::new().expect("a folder");
-    let application = Application::start(&scene, 4, Style::Whole, PAUSE);
-    let sockets = application.set_nodelay(false);
-    let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
-    until_held(&sockets, true);
-    let first = agent.guard().expect("a guard");
-    kill(first, Signal::SIGSTOP).expect("the guard is there");
-    agent.next_guard(first);
-    until_held(&sockets, true);
-    let messages = agent.messages();
-    assert!(messages.contains("beginning anew"), "{messages}");
-
-    // one that is stopped just before the end holds nothing up
-    let second = agent.guard().expect("a guard");
-    kill(second, Signal::SIGSTOP).expect("the guard is there");
-    agent.signal(Signal::SIGTERM);
-    assert!(agent.wait().success(), "{}", agent.messages());
-    assert_given_back(&sockets);
-    application.finish();
-}
-
-#[test]
 fn neither_a_lock_on_the_cgroup_nor_a_cgroup_above_lets_two_agents_meet() {
     let scene = Scene::build("place");
     let logs = TempDir::new().expect("a folder");
@@ -242,6 +218,30 @@ fn in_a_deserted_namespace(tag: &str, end: Signal) {
 
 mod long {
     use super::*;
+
+    #[test]
+    fn a_guard_that_is_stopped_is_noticed_and_replaced() {
+        let scene = Scene::build("stuck");
+        let logs = TempDir::new().expect("a folder");
+        let application = Application::start(&scene, 4, Style::Whole, PAUSE);
+        let sockets = application.set_nodelay(false);
+        let mut agent = Agent::start(scene.client(), logs.path(), &HOLD);
+        until_held(&sockets, true);
+        let first = agent.guard().expect("a guard");
+        kill(first, Signal::SIGSTOP).expect("the guard is there");
+        agent.next_guard(first);
+        until_held(&sockets, true);
+        let messages = agent.messages();
+        assert!(messages.contains("beginning anew"), "{messages}");
+
+        // one that is stopped just before the end holds nothing up
+        let second = agent.guard().expect("a guard");
+        kill(second, Signal::SIGSTOP).expect("the guard is there");
+        agent.signal(Signal::SIGTERM);
+        assert!(agent.wait().success(), "{}", agent.messages());
+        assert_given_back(&sockets);
+        application.finish();
+    }
 
     #[test]
     fn an_agent_that_lives_is_not_taken_for_dead_on_a_slow_machine_either() {

@@ -16,34 +16,6 @@ use batchwise_testbed::{redis::RedisServer, stop::Stop};
 use nix::unistd::Pid;
 
 #[test]
-fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
-    let stage = Stage::build("restart");
-    let watch = Watch::host(&stage.hosts.server, PORT, &["--exchange"]);
-    for _ in 0..2 {
-        let redis = stage.redis();
-        let load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
-        watch.until("the service", now_ns(), |lines| {
-            lines
-                .iter()
-                .any(|l| l.service == "10.77.0.1:6379" && l.throughput_per_s > 1000.0)
-        });
-        drop((redis, load));
-        // what closed in an interval is still in its line: the next has none
-        let mut seen = usize::MAX;
-        eventually(
-            "the service's line to go",
-            || {
-                let before = std::mem::replace(&mut seen, watch.lines().len());
-                std::thread::sleep(INTERVAL * 3);
-                (before == seen).then_some(())
-            },
-            || format!("{:?}", watch.lines().last()),
-        );
-    }
-    watch.finish();
-}
-
-#[test]
 fn a_connection_that_the_kernel_refused_memory_for_is_found_as_soon_as_there_is_some() {
     let stage = Stage::build("refused");
     let _redis = stage.redis();
@@ -165,5 +137,37 @@ fn a_reader_that_leaves_ends_the_watcher_quietly() {
         drop(output);
         let (code, errors) = end_of(&mut watcher);
         assert_eq!((code, errors.as_str()), (Some(0), ""), "{format}");
+    }
+}
+
+mod long {
+    use super::*;
+
+    #[test]
+    fn a_restart_of_the_server_makes_its_line_go_and_come_back() {
+        let stage = Stage::build("restart");
+        let watch = Watch::host(&stage.hosts.server, PORT, &["--exchange"]);
+        for _ in 0..2 {
+            let redis = stage.redis();
+            let load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+            watch.until("the service", now_ns(), |lines| {
+                lines
+                    .iter()
+                    .any(|l| l.service == "10.77.0.1:6379" && l.throughput_per_s > 1000.0)
+            });
+            drop((redis, load));
+            // what closed in an interval is still in its line: the next has none
+            let mut seen = usize::MAX;
+            eventually(
+                "the service's line to go",
+                || {
+                    let before = std::mem::replace(&mut seen, watch.lines().len());
+                    std::thread::sleep(INTERVAL * 3);
+                    (before == seen).then_some(())
+                },
+                || format!("{:?}", watch.lines().last()),
+            );
+        }
+        watch.finish();
     }
 }
