@@ -228,7 +228,7 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     // the application takes a request for under way long before it is sent
     let mut under_way = VecDeque::new();
     let begin = Instant::now();
-    let (mut requests, mut hundreds) = (0_u32, vec![begin]);
+    let (mut requests, mut tens) = (0_u32, vec![begin]);
     let told = |d: &Decision| {
         let known = d.arms.on.or(d.arms.off)?;
         Some((known.latency_ns as f64, d.load_per_s))
@@ -241,8 +241,8 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
         let mut replies = [0; REQUESTS * b"+PONG\r\n".len()];
         stream.read_exact(&mut replies).expect("replies");
         requests += 1;
-        if requests.is_multiple_of(100) {
-            hundreds.push(Instant::now());
+        if requests.is_multiple_of(10) {
+            tens.push(Instant::now());
         }
         while under_way
             .front()
@@ -262,10 +262,10 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     let (latency, load) = found;
     client.finish();
     assert!(latency < 10.0 * held, "{latency} ns");
-    // a test is short, and a busy machine has its moments
-    let rates = hundreds
+    // a test's slices are as short as ten requests, and a busy machine has its moments
+    let rates = tens
         .windows(2)
-        .map(|two| 100.0 / (two[1] - two[0]).as_secs_f64());
+        .map(|two| 10.0 / (two[1] - two[0]).as_secs_f64());
     let (slowest, fastest) = rates.fold((f64::MAX, 0.0_f64), |(a, b), rate| {
         (a.min(rate), b.max(rate))
     });
