@@ -1,4 +1,4 @@
-//! Agents at the ends of TCP connections. `make test` runs these beside the others.
+//! Agents at the ends of TCP connections. `make test` runs the others beside these.
 
 mod hints;
 mod tune;
