@@ -78,33 +78,35 @@ BW_INLINE struct flow_bucket *flow_bucket(__u64 tag, int second)
 }
 
 /*
- * Which ways of the bucket have the tag: a bit each. Without branches: the processor would mispredict
- * them, and the verifier follow each.
+ * The lowest of several ways that have the tag, plus FLOW_WAYS: two CPUs inserted the flow at once. The other
+ * slot is then nobody's, and is forgotten when it has been idle for long.
  */
-BW_INLINE __u64 flow_ways(const struct flow_bucket *b, __u32 tag)
+BW_NOINLINE int flow_lowest(const struct flow_bucket *b, __u32 tag)
 {
-	__u64 d, ways = 0;
-	__u32 i;
+	if (!b)
+		return 0;
+	for (int i = 0; i < FLOW_WAYS; i++)
+		if (b->tag[i] == tag)
+			return FLOW_WAYS + i;
+	return 0;
+}
+
+/*
+ * Which way of the bucket has the tag, plus FLOW_WAYS; 0: none. Without branches: the processor would
+ * mispredict them, and the verifier follow each.
+ */
+BW_INLINE __u32 flow_way(const struct flow_bucket *b, __u32 tag)
+{
+	__u64 d;
+	__u32 way = 0, i;
 
 #pragma unroll
 	for (i = 0; i < FLOW_WAYS; i++) {
 		d = b->tag[i] ^ tag;
 		barrier_var(d);
-		ways |= (d - 1) >> 63 << i; /* 1 of 0 - 1, else 0 */
+		way += (d - 1) >> 59 & (FLOW_WAYS | i); /* 31 of 0 - 1, else 0 */
 	}
-	return ways;
-}
-
-/*
- * The lowest way of several: two CPUs may have inserted the flow at once. The other slot is then
- * nobody's, and is forgotten when it has been idle for long.
- */
-BW_INLINE __u32 flow_lowest(__u64 ways)
-{
-	ways &= -ways;
-	ways *= ways;
-	ways *= ways; /* 1 << 4 * way */
-	return 0x0123456789abcdefULL * ways >> 60;
+	return way < 2 * FLOW_WAYS ? way : flow_lowest(b, tag);
 }
 
 /* What the slot's `rest` was; 0: another CPU has it, or nobody. */
@@ -121,22 +123,21 @@ BW_INLINE void flow_unlock(struct flow_slot *s, __u32 rest)
 /* 1: found, and locked; 0: not there; -1: another CPU has it. */
 BW_INLINE int flow_find(__u64 tag, struct flow_position *at)
 {
-	__u64 ways;
-	__u32 rest;
+	__u32 way, rest;
 
 	at->bucket = flow_bucket(tag, 0);
 	if (!at->bucket)
 		return 0;
-	ways = flow_ways(at->bucket, tag);
-	if (!ways) {
+	way = flow_way(at->bucket, tag);
+	if (!way) {
 		at->bucket = flow_bucket(tag, 1);
 		if (!at->bucket)
 			return 0;
-		ways = flow_ways(at->bucket, tag);
-		if (!ways)
+		way = flow_way(at->bucket, tag);
+		if (!way)
 			return 0;
 	}
-	at->way = flow_lowest(ways);
+	at->way = way & (FLOW_WAYS - 1);
 	at->slot = &at->bucket->slot[at->way];
 	rest = flow_lock(at->slot);
 	if (rest == tag >> 32)
