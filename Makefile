@@ -31,22 +31,23 @@ demo: lab
 	$(BATCHWISE) lab run demo --out out/demo
 
 # Tests that something is missing for add a line to this file: what, and for which test.
-LEFT_OUT := $(CURDIR)/target/left-out
+export BATCHWISE_LEFT_OUT := $(CURDIR)/target/left-out
 
 # Tests are compiled by Clippy, whose lints are errors, so that everything is compiled once.
-CHECKED := env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ cargo test --workspace --locked
+LINTED := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__
+CHECKED := env $(LINTED) cargo test --workspace --locked
 
 # Contracts and flows need namespaces and real servers; their tests take turns, and wait more than they calculate. So
 # flows that are not at TCP's ends run beside the others, and get what CPU time these leave.
 define RUN
-	rm -f $(LEFT_OUT)
-	BATCHWISE_LEFT_OUT=$(LEFT_OUT) $(CHECKED) --no-fail-fast -- $(1)
-	export BATCHWISE_LEFT_OUT=$(LEFT_OUT); \
+	failed=; \
+	$(CHECKED) --no-fail-fast -- $(1) || failed=1; \
 	nice -n 19 $(CHECKED) --test flows -- --skip tcp:: $(1) >target/beside.log 2>&1 & \
-	$(CHECKED) --test flows -- tcp:: $(1); tcp=$$?; \
-	$(CHECKED) --test contracts -- $(1); contracts=$$?; \
-	wait $$!; beside=$$?; cat target/beside.log; [ $$tcp$$contracts$$beside = 000 ]
-	@touch $(LEFT_OUT); sed 's/^/left out: /' $(LEFT_OUT); echo "$$(wc -l <$(LEFT_OUT)) left out"
+	$(CHECKED) --test flows -- tcp:: $(1) || failed=1; \
+	$(CHECKED) --test contracts -- $(1) || failed=1; \
+	wait $$! || failed=1; cat target/beside.log; \
+	sed 's/^/left out: /' $$BATCHWISE_LEFT_OUT; echo "$$(wc -l <$$BATCHWISE_LEFT_OUT) left out"; \
+	[ -z "$$failed" ]
 endef
 
 ## what guards main: formatting, lints, units, properties, programs, one flow a behaviour
@@ -71,14 +72,14 @@ fuzz: setup
 test-kernels: PACKAGES += $(TESTS) mmdebstrap cpio kmod jq bsdextrautils
 test-kernels: PACKAGES += $(if $(findstring -arm64,$(KERNELS)),gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 test-kernels: setup
-	kernels/test
+	env $(LINTED) kernels/test
 
 ## dashboards and alerting rules, with a real Prometheus that scrapes real agents; installs Prometheus
 test-metrics: PACKAGES += $(TESTS) prometheus
 test-metrics: setup
 	promtool check rules packaging/prometheus/*.yml
 	promtool test rules packaging/prometheus/tests/*.yml
-	cargo test --workspace --locked --test prometheus -- --nocapture --test-threads=1
+	$(CHECKED) --test prometheus -- --nocapture --test-threads=1
 
 ## what it costs and how true it is: overhead and accuracy, arms interleaved
 bench: PACKAGES += $(LAB)
@@ -125,6 +126,8 @@ lint: setup
 
 # All that is tested, and benchmarks.
 checked:
+	mkdir -p target
+	: >$(BATCHWISE_LEFT_OUT)
 	cargo fmt --all --check
 	$(CHECKED) --all-targets --no-run
 	$(CHECKED) --test flows --test contracts --test prometheus --no-run

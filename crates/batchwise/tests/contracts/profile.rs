@@ -1,6 +1,8 @@
 //! The lines of `batchwise profile`.
 
-use batchwise_testbed::stage::{Stage, scrape::METRICS};
+use std::{env, fs};
+
+use batchwise_testbed::stage::{Stage, eventually, scrape::METRICS};
 use nix::sys::signal::Signal;
 
 use crate::metrics::hold_metrics;
@@ -17,7 +19,24 @@ fn where_cpu_time_goes_and_what_the_traffic_was() {
     let _load = load(&stage, "--closed --connections 4");
     hold("profile", || profile.lines());
     hold_metrics("profile-metrics", server);
+    let enough = || (profile.lines().len() > 5).then_some(());
+    eventually("intervals to compare", enough, || {
+        profile.lines().len().to_string()
+    });
     let (lines, code) = profile.end(Signal::SIGTERM);
     assert_eq!(code, Some(0));
     hold_now("profile", &lines);
+
+    let files = ["before", "after"].map(|name| env::temp_dir().join(format!("bw-ct-{name}.jsonl")));
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    files
+        .iter()
+        .for_each(|file| fs::write(file, &text).expect("a temporary file"));
+    let diff = batchwise("profile diff --json").args(&files).output();
+    let diff = diff.expect("it runs");
+    files
+        .iter()
+        .for_each(|file| fs::remove_file(file).expect("it was there"));
+    let told = serde_json::from_slice(&diff.stdout).unwrap_or_else(|_| panic!("{diff:?}"));
+    hold_now("profile-diff", &[told]);
 }

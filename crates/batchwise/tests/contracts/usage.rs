@@ -8,7 +8,7 @@ use crate::shape::hold_all_now;
 use crate::site::{batchwise, fixture, run, set};
 
 /// Wrong usage, and what fails; nothing here needs a network.
-const REFUSED: [&str; 40] = [
+const REFUSED: [&str; 54] = [
     "",
     "nosuch",
     "--nosuch",
@@ -46,6 +46,20 @@ const REFUSED: [&str; 40] = [
     "balance remove --name ct-nobody",
     "decap",
     "decap --iface lo --from 10.0.0.0/33",
+    "window --gate 0",
+    "window --duration 1s --cgroup /tmp",
+    "window --duration 1s --metrics nowhere",
+    "profile --port 70000",
+    "profile --compare nagle",
+    "profile --duration 1s --report /no/such/folder/page.html",
+    "profile diff /no/such/a /no/such/b",
+    "burst",
+    "burst mark",
+    "burst mark --interface nosuch0 --duration 1s",
+    "burst admit --interface nosuch0 --duration 1s",
+    "doctor --for nosuch",
+    "watch --port 17099 --cost much",
+    "watch --port 17099 --duration 1s --cost 0.001%",
     "load redis --addr 127.0.0.1:9 --rate 10 --duration 100ms",
     "load redis --addr 127.0.0.1:9 --rate -1",
     "lab run nosuch",

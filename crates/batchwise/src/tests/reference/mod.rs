@@ -71,8 +71,8 @@ fn hold(page: &str, sections: &[(&str, String)]) {
     } else if text != wanted {
         let mut lines = text.lines().zip(wanted.lines());
         panic!(
-            "{page} is not what the code says: run BLESS=1 cargo test -p batchwise --release \
-             --locked reference; what is, and what should be: {:#?}",
+            "{page} is not what the code says: run BLESS=1 cargo test -p batchwise --locked \
+             --lib reference; what is, and what should be: {:#?}",
             lines.find(|(is, should)| is != should)
         );
     }
