@@ -219,6 +219,7 @@ mod tests {
             connections: 1,
             confidence: 1.0,
             throughput_per_s: per_s,
+            why: None,
             stderr_ns: Latency::default(),
             latency_ns: Latency {
                 network: Some(10),

@@ -33,7 +33,7 @@ void bw_twin_send(struct sense_endpoint *e, __u64 now, const struct sense_sock_v
 void bw_twin_segment(struct sense_endpoint *e, __u64 now, const struct sense_sock_view *v, __u32 seq,
 		     __u32 len, __u32 ack, __u32 segs, int push)
 {
-	sense_log(e, now, sense_log_wants_last_tx(e, now) ? v->last_tx : 0, seq, ack, v->rcv_wup,
+	sense_log(e, now, v->last_tx, seq, ack, v->rcv_wup,
 		  sense_arrival_extent(len, segs, push));
 	if (sense_log_is_filling(e))
 		bw_twin_drain(e);

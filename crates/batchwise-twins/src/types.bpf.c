@@ -12,6 +12,7 @@ struct burst_lease *of_burst_lease;
 struct burst_credit *of_burst_credit;
 struct burst_packet *of_burst_packet;
 struct sense_endpoint *of_endpoint;
+enum sense_record_flag *of_record_flag;
 struct sense_sock_view *of_sock_view;
 struct flow_gaps *of_gaps;
 struct flow_stream *of_stream;

@@ -27,6 +27,12 @@ struct sense_hist {
 	__u32 count[SENSE_HIST_BUCKETS];
 };
 
+/* Of a service. */
+struct sense_tails {
+	struct sense_hist matched; /* requests, each with the response that it is taken to have */
+	struct sense_hist turns;
+};
+
 /* Which request a response answers is told for so many at once on a connection; a power of two. */
 #define SENSE_ASKS 128
 #define SENSE_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */

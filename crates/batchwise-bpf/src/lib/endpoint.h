@@ -8,6 +8,7 @@
 
 #include "asks.h"
 #include "queue.h"
+#include "turns.h"
 #include "wire.h"
 
 /* sense_record.flags */
@@ -50,6 +51,8 @@ struct sense_record {
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	__u32 unmatched; /* requests that were one too many under way */
 	__u32 guessed; /* where only the length of the response told how many it answers */
+	struct sense_turns turns;
+	struct sense_turn turn; /* that goes on */
 	struct sense_sock_info info;
 	__u64 peer_open_until; /* ns, CLOCK_MONOTONIC: the peer counts until then, and wants our queues */
 	struct sense_peer_queue peer_hint; /* requests as the peer's application knows them */
@@ -70,7 +73,7 @@ struct sense_record {
 struct sense_arrival {
 	__u64 time;	/* ns */
 	__u32 number; /* counts arrivals from 1: tells the reader that the entry is new */
-	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns, where a delayed ACK may have left */
+	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns */
 	__u32 seq;
 	__u32 ack;
 	__u32 rcv_wup;	/* tp->rcv_wup */
@@ -192,6 +195,7 @@ BW_INLINE void sense_resync(struct sense_endpoint *e, __u32 units, __u64 now,
 	e->in_read.tail = e->in_read.head;
 	e->in_ack.tail = e->in_ack.head;
 	sense_asks_reset(&e->asks, snd_una, v->write_seq);
+	sense_turn_reset(&e->rec.turn);
 	e->rec.last = now;
 	e->una = snd_una;
 	e->wend = v->write_seq;
@@ -222,6 +226,7 @@ BW_INLINE int sense_is_unchanged(const struct sense_endpoint *e, const struct se
 /* Goes on at `since` after a pause in which nothing happened: only the time passes over. */
 BW_INLINE void sense_resume(struct sense_endpoint *e, __u64 since)
 {
+	sense_turn_reset(&e->rec.turn);
 	sense_asks_reset(&e->asks, e->una, e->wend); /* those under way count as unfinished already */
 	for (int u = 0; u < SENSE_UNITS; u++)
 		for (int i = 0; i < SENSE_QUEUES; i++)
@@ -231,15 +236,23 @@ BW_INLINE void sense_resume(struct sense_endpoint *e, __u64 since)
 /* A message arrived whole: a server's request, or a client's response. */
 BW_INLINE void sense_match_arrival(struct sense_endpoint *e, __u64 now, __u32 end, __u32 ack)
 {
-	if (e->rec.flags & SENSE_F_SERVER)
+	__u32 before = e->asks.mid;
+
+	if (e->rec.flags & SENSE_F_SERVER) {
 		sense_asks_begin(&e->asks, end, now, &e->rec.unmatched);
-	else
-		sense_asks_answer(&e->asks, end, ack, &e->rec.guessed);
+		return;
+	}
+	sense_asks_answer(&e->asks, end, ack, &e->rec.guessed);
+	if (e->asks.mid == before && !e->asks.behind)
+		e->rec.turns.strays++;
 }
 
-/* In-order bytes up to `end` arrived with `ack`, holding `calls` ends of messages in `segs` segments. */
+/*
+ * In-order bytes up to `end` arrived with `ack`, holding `calls` ends of messages in `segs` segments; what was
+ * sent before had left at `left`.
+ */
 BW_INLINE void sense_arrive(struct sense_endpoint *e, __u32 units, __u64 now, __u32 end, __u32 ack,
-			    __u32 calls, __u32 segs)
+			    __u32 calls, __u32 segs, __u64 left)
 {
 	__u32 bytes = end - e->rcv;
 
@@ -252,6 +265,9 @@ BW_INLINE void sense_arrive(struct sense_endpoint *e, __u32 units, __u64 now, __
 		if (calls || SENSE_WANT(units, SENSE_SEGS))
 			sense_mark_push(&e->in_ack, end, calls, segs);
 	}
+	if (e->rec.flags & SENSE_F_SERVER)
+		sense_turn_ask(&e->rec.turn, &e->rec.turns, now, e->rcv, left);
+	e->rec.turn.crossed |= bw_after(e->wend, ack);
 	e->rcv = end;
 	e->asks.bytes += bytes;
 	if (calls)
@@ -317,7 +333,8 @@ BW_INLINE void sense_on_segment(struct sense_endpoint *e, __u32 units, const str
 	e->rec.last = s->time;
 	sense_on_ack(e, units, s->time, s->ack);
 	if (!bw_after(s->seq, e->rcv) && bw_after(end, e->rcv))
-		sense_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 1 & 0x7ff);
+		sense_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 1 & 0x7ff,
+			     sense_seen_last_tx(s));
 }
 
 /* Whether an arrival is logged that was not worked off. */
@@ -331,15 +348,6 @@ BW_INLINE void sense_drain_next(struct sense_endpoint *e, __u32 units)
 {
 	sense_on_segment(e, units, &e->log[e->tail & (SENSE_LOG - 1)]);
 	e->tail++;
-}
-
-/*
- * Whether an arrival now may follow an ACK that the delayed-ACK timer sent: then, and only then,
- * sense_ack_left() can want sense_arrival.last_tx.
- */
-BW_INLINE int sense_log_wants_last_tx(const struct sense_endpoint *e, __u64 now)
-{
-	return now - e->logged_at > SENSE_DELACK_FLOOR_NS;
 }
 
 /* Logs an arrival: only stores to the log. */
@@ -378,7 +386,7 @@ BW_INLINE void sense_catch_up(struct sense_endpoint *e, __u32 units, __u64 now,
 			      const struct sense_sock_view *v)
 {
 	if (bw_after(v->rcv_nxt, e->rcv))
-		sense_arrive(e, units, e->rec.last, v->rcv_nxt, e->una, 1, 1);
+		sense_arrive(e, units, e->rec.last, v->rcv_nxt, e->wend, 1, 1, 0);
 	sense_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
 	e->rec.last = now;
 }
@@ -414,6 +422,12 @@ BW_INLINE void sense_on_send(struct sense_endpoint *e, __u32 units, __u64 now,
 	segs = SENSE_WANT(units, SENSE_SEGS) && mss ? (bytes + mss - 1) / mss : 1;
 	sense_q_enter(e, units, SENSE_UNACKED, now, bytes, more ? 0 : 1, segs);
 	sense_mark_push(&e->out, end, more ? 0 : 1, segs);
+	/* there is more to read: another request at a server, the rest of the answer at a client */
+	e->rec.turn.crossed |= bw_after(e->rcv, e->read);
+	if (e->rec.flags & SENSE_F_SERVER)
+		sense_turn_answer(&e->rec.turn, now);
+	else
+		sense_turn_ask(&e->rec.turn, &e->rec.turns, now, e->wend, 0);
 	e->wend = end;
 	if (!(e->rec.flags & SENSE_F_SERVER) && !more)
 		sense_asks_begin(&e->asks, end, now, &e->rec.unmatched);
@@ -438,6 +452,8 @@ BW_INLINE void sense_on_read(struct sense_endpoint *e, __u32 units, __u64 now,
 	if (!bw_after(upto, e->read)) /* MSG_PEEK */
 		return;
 	bytes = upto - e->read;
+	if (!(e->rec.flags & SENSE_F_SERVER))
+		sense_turn_answer(&e->rec.turn, now);
 	sense_mark_pop(&e->in_read, upto, &calls, &segs);
 	sense_q_leave(e, units, SENSE_UNREAD, now, bytes, calls, segs);
 	if (calls && e->rec.q[SENSE_CALLS][SENSE_TURNAROUND].size)
@@ -467,8 +483,10 @@ BW_INLINE void sense_match_read(struct sense_endpoint *e, __u64 now, struct sens
 /* Likewise a send, after sense_on_send(): a server's are. */
 BW_INLINE void sense_match_send(struct sense_endpoint *e, __u64 now, struct sense_hist *h)
 {
-	if (e->rec.flags & SENSE_F_SERVER)
-		sense_asks_answered(&e->asks, h, e->read, now);
+	if (!(e->rec.flags & SENSE_F_SERVER))
+		return;
+	e->rec.turns.strays += e->asks.tail == e->asks.mid;
+	sense_asks_answered(&e->asks, h, e->read, now);
 }
 
 #endif

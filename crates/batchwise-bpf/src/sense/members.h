@@ -135,7 +135,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2 * SENSE_TAILS);
 	__type(key, __u32);
-	__type(value, struct sense_hist);
+	__type(value, struct sense_tails);
 } tails SEC(".maps");
 
 __u32 n_services;
@@ -151,7 +151,7 @@ BW_INLINE struct sense_service sense_service(const struct sense_record *r)
 }
 
 /* The index of the service's histogram; SENSE_TAILS where it has none, or there is no more room. */
-BW_NOINLINE __u32 sense_tails(const struct sense_record *r)
+BW_NOINLINE __u32 sense_tails_index(const struct sense_record *r)
 {
 	struct sense_service key;
 	__u32 *known, n;
@@ -173,13 +173,30 @@ BW_NOINLINE __u32 sense_tails(const struct sense_record *r)
 	return n;
 }
 
-/* Where the request that is over now is counted. */
-BW_INLINE struct sense_hist *sense_hist(const struct sense_endpoint *e)
+/* Where what is over now is counted; NULL also where nothing is. */
+BW_INLINE struct sense_tails *sense_tails_of(const struct sense_endpoint *e)
 {
 	__u32 i = e->tails;
 
 	/* a look-up is dear, so only where it is wanted */
-	return i < SENSE_TAILS && sense_is_over(e) ? bpf_map_lookup_elem(&tails, &i) : NULL;
+	if (i >= SENSE_TAILS || (!e->rec.turn.uncounted && !sense_is_over(e)))
+		return NULL;
+	return bpf_map_lookup_elem(&tails, &i);
+}
+
+BW_INLINE void sense_count_turn(struct sense_endpoint *e, struct sense_tails *t)
+{
+	if (!t || !e->rec.turn.uncounted)
+		return;
+	sense_hist_add(&t->turns, e->rec.turn.uncounted, 1);
+	e->rec.turn.uncounted = 0;
+}
+
+/* No more will answer the turn that goes on. */
+BW_INLINE void sense_finish_turn(struct sense_endpoint *e, __u64 now)
+{
+	sense_turn_end(&e->rec.turn, &e->rec.turns, now, e->rec.flags & SENSE_F_SERVER ? e->rcv : e->wend, 0);
+	sense_count_turn(e, sense_tails_of(e));
 }
 
 BW_INLINE struct sense_runs *sense_runs(void)
@@ -229,8 +246,7 @@ BW_INLINE void sense_view(const struct sense_endpoint *e, const struct tcp_sock 
 	v->rcv_nxt = tp->rcv_nxt;
 	v->copied_seq = tp->copied_seq;
 	v->rcv_wup = tp->rcv_wup;
-	/* as in sense_log_wants_last_tx(): only then can it matter */
-	v->last_tx = now - e->rec.last > SENSE_DELACK_FLOOR_NS ? tp->tcp_wstamp_ns : 0;
+	v->last_tx = tp->tcp_wstamp_ns;
 }
 
 /*

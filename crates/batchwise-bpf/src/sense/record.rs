@@ -8,6 +8,7 @@ use batchwise_core::sense::connection::{Connection, Quiet, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::Sample;
+use batchwise_core::sense::turns::Turns;
 use batchwise_core::sense::wire::{PeerQueue, Queue};
 
 use crate::plain::{Plain, read};
@@ -69,6 +70,16 @@ impl From<&types::sense_record> for Connection {
                 peer_hint: heard(r.peer_hint),
                 overlaps: r.overlaps,
                 unsure: r.unmatched.wrapping_add(r.guessed),
+                turns: Turns {
+                    took: r.turns.took,
+                    bytes: r.turns.bytes,
+                    weighted: r.turns.weighted,
+                    begun: r.turns.begun,
+                    over: r.turns.over,
+                    crossed: r.turns.crossed,
+                    tiny: r.turns.tiny,
+                    strays: r.turns.strays,
+                },
                 rtt_min: known_rtt(r.info.rtt_min_us),
                 late_send: r.flags & LATE_SEND != 0,
             },

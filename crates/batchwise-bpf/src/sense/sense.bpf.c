@@ -33,7 +33,7 @@ BW_INLINE struct sense_endpoint *sense_start(struct sock *sk, __u32 flags)
 	sense_view(e, tp, now, &v);
 	sense_version_bump(e);
 	sense_identify(e, sk, side | flags);
-	e->tails = sense_tails(&e->rec);
+	e->tails = sense_tails_index(&e->rec);
 	e->rec.cookie = bpf_get_socket_cookie(sk);
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
 	e->rec.born = now;
@@ -105,7 +105,7 @@ int BPF_PROG(sense_segment, struct sock *sk, const struct sk_buff *skb)
 	struct sense_endpoint *e = sense_member(sk, &since);
 	__u32 seq, len, flags, nsegs = 1;
 	const struct tcp_sock *tp;
-	__u64 now, last_tx = 0;
+	__u64 now;
 
 	tp = e ? sense_tcp(sk) : NULL;
 	if (!tp)
@@ -118,9 +118,7 @@ int BPF_PROG(sense_segment, struct sock *sk, const struct sk_buff *skb)
 	len = cb->end_seq - seq - (flags & TCPHDR_FIN);
 	if (SENSE_WANT(units, SENSE_SEGS))
 		nsegs = sense_gso_segs(skb) ?: 1;
-	if (sense_log_wants_last_tx(e, now))
-		last_tx = tp->tcp_wstamp_ns;
-	sense_log(e, now, last_tx, seq, cb->ack_seq, tp->rcv_wup,
+	sense_log(e, now, tp->tcp_wstamp_ns, seq, cb->ack_seq, tp->rcv_wup,
 		  sense_arrival_extent(len, nsegs, flags & TCPHDR_PSH));
 	if (sense_log_is_filling(e)) {
 		sense_version_bump(e);
@@ -145,8 +143,12 @@ int BPF_PROG(sense_read, struct sock *sk)
 		return 0;
 	now = sense_begin(e, tp, &v);
 	sense_on_read(e, units, now, &v);
-	if (tailing)
-		sense_match_read(e, now, sense_hist(e));
+	if (tailing) {
+		struct sense_tails *t = sense_tails_of(e);
+
+		sense_match_read(e, now, t ? &t->matched : NULL);
+		sense_count_turn(e, t);
+	}
 	sense_version_bump(e);
 	sense_timed_end(since);
 	return 0;
@@ -166,8 +168,12 @@ BW_INLINE int sense_sendmsg(struct sock *sk, const struct msghdr *msg)
 	now = sense_begin(e, tp, &v);
 	sense_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
 		      msg->msg_flags & MSG_MORE, tp->mss_cache);
-	if (tailing)
-		sense_match_send(e, now, sense_hist(e));
+	if (tailing) {
+		struct sense_tails *t = sense_tails_of(e);
+
+		sense_match_send(e, now, t ? &t->matched : NULL);
+		sense_count_turn(e, t);
+	}
 	sense_version_bump(e);
 	sense_timed_end(since);
 	return 0;
@@ -204,8 +210,12 @@ int BPF_PROG(sense_send_late, struct sock *sk, int ret, int flags)
 	now = sense_begin(e, tp, &v);
 	v.write_seq = e->wend;
 	sense_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
-	if (tailing)
-		sense_match_send(e, now, sense_hist(e));
+	if (tailing) {
+		struct sense_tails *t = sense_tails_of(e);
+
+		sense_match_send(e, now, t ? &t->matched : NULL);
+		sense_count_turn(e, t);
+	}
 	sense_on_ack(e, units, now, tp->snd_una);
 	sense_version_bump(e);
 	sense_timed_end(since);
@@ -233,6 +243,8 @@ int BPF_PROG(sense_state, struct sock *sk, int old, int new)
 		return 0;
 	e->rec.flags |= SENSE_F_CLOSED;
 	sense_drain_log_apart(e);
+	if (e->rec.epoch == epoch && !paused)
+		sense_finish_turn(e, bpf_ktime_get_ns());
 	sense_sock_info(e, tp);
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);
@@ -273,15 +285,25 @@ BW_INLINE bool sense_holds(const struct sense_endpoint *e, const struct tcp_sock
 	return e->rec.epoch == epoch || sense_is_unchanged(e, &v, tp->snd_una);
 }
 
-/* Counts the requests that were under way when the epoch ended as that. */
+/*
+ * The epoch has ended. What was under way counts as that, and what had been answered as over: nothing that
+ * came later is known.
+ */
 BW_NOINLINE int sense_censor(struct sense_endpoint *e)
 {
+	struct sense_tails *t;
 	__u32 unfinished;
 
 	if (!e || e->tails >= SENSE_TAILS)
 		return 0;
+	sense_finish_turn(e, epoch_ended);
 	unfinished = e->tails + SENSE_TAILS;
-	sense_asks_censor(&e->asks, bpf_map_lookup_elem(&tails, &unfinished), epoch_ended);
+	t = bpf_map_lookup_elem(&tails, &unfinished);
+	if (!t)
+		return 0;
+	sense_asks_censor(&e->asks, &t->matched, epoch_ended);
+	if (e->rec.turn.began && epoch_ended > e->rec.turn.began)
+		sense_hist_add(&t->turns, epoch_ended - e->rec.turn.began, 1);
 	return 0;
 }
 
@@ -366,3 +388,4 @@ enum sense_hist_size *of_hist_size;
 enum sense_controls_size *of_controls_size;
 struct sense_quiet *of_quiet;
 struct sense_owner *of_owner;
+struct sense_tails *of_tails;

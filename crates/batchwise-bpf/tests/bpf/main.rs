@@ -17,5 +17,6 @@ mod passive;
 mod probe;
 mod space;
 mod traffic;
+mod turns;
 mod verify;
 mod windows;

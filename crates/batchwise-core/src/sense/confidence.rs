@@ -22,6 +22,10 @@ const TWO_SIDED: f64 = 0.95;
 const LOCAL: f64 = 0.4;
 /// Sends and the reads of their responses, in order.
 const MATCHED: f64 = 0.8;
+/// Where each turn is a request.
+const TURNS: f64 = 0.8;
+/// What is left of it where requests cannot be told.
+pub const UNKNOWN: f64 = 0.3;
 /// The application's own word, as far as it counts right.
 const HINT: f64 = 0.99;
 /// Send times taken after the call hide the time that the call took.
@@ -33,6 +37,7 @@ pub fn confidence(e: &Evidence) -> f64 {
         Estimator::TwoSided => TWO_SIDED,
         Estimator::Local => LOCAL,
         Estimator::Matched => MATCHED,
+        Estimator::Turns => TURNS,
         Estimator::Hint => HINT,
     };
     let late_send = if e.late_send { LATE_SEND } else { 1.0 };

@@ -13,6 +13,7 @@ use crate::sense::report::{Estimator, Latency, Side, Stages, Unit, View};
 use crate::sense::sample::{Flow, Grid};
 use crate::sense::spread;
 use crate::sense::tails::Histogram;
+use crate::sense::turns::{Requests, Why};
 use crate::sense::wire::{Item, QUEUES, Queue};
 
 /// What can be said of an interval.
@@ -30,9 +31,53 @@ pub struct Estimate {
     pub confidence: f64,
     /// Items a second.
     pub throughput: f64,
+    /// Why there is no total, where something is known.
+    pub why: Option<Why>,
 }
 
 impl Estimate {
+    /// Takes in what the requests are. Where they are turns, the turn is what a client feels; a server does not
+    /// see the part of the network's time that is before its requests' arrival and after its answers have left.
+    pub fn take_turns(&mut self, flow: &Flow, requests: Requests, side: Side) {
+        match requests {
+            Requests::Pipelined => (),
+            Requests::Unknown(why) => {
+                (self.latency.total, self.latency.turnaround) = (None, None);
+                self.confidence *= confidence::UNKNOWN;
+                self.why = Some(why);
+            }
+            Requests::Turns => {
+                if self.estimator.is_one_sided() {
+                    self.estimator = Estimator::Turns;
+                    self.confidence = confidence(&Evidence {
+                        // what waits at the client a server does not see
+                        estimator: match side {
+                            Side::Client => Estimator::Turns,
+                            Side::Server => Estimator::Local,
+                        },
+                        messages: flow.turns.over.into(),
+                        overlaps: flow.turns.crossed.into(),
+                        late_send: flow.late_send,
+                    });
+                }
+                let network = self.latency.network;
+                let unseen = network.zip(self.stages.unread_local);
+                let unseen = unseen.map_or(0, |(network, unread)| network.saturating_sub(unread));
+                let turn = flow.turns.mean().map(ns);
+                if turn.is_none() && !self.estimator.is_one_sided() {
+                    return;
+                }
+                self.latency.total = turn.map(|turn| match side {
+                    Side::Client => turn,
+                    Side::Server => turn + unseen,
+                });
+                let parts = self.latency.total.zip(network);
+                self.latency.turnaround =
+                    parts.map(|(total, network)| total.saturating_sub(network));
+            }
+        }
+    }
+
     /// Takes in that chance alone makes a mean differ by so much: a relative variance, from
     /// [`spread`]. The standard error of each latency.
     pub fn spread(&mut self, variance: Option<f64>) -> Latency {
@@ -221,6 +266,7 @@ pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
         },
         confidence: of_flow(Estimator::TwoSided, flow, messages),
         throughput: 0.0,
+        why: None,
     })
 }
 
@@ -252,6 +298,7 @@ pub fn matched(flow: &Flow, tails: &Histogram, stages: Stages) -> Option<Estimat
             late_send: flow.late_send,
         }),
         throughput: 0.0,
+        why: None,
     })
 }
 
@@ -304,5 +351,6 @@ pub fn local(flow: &Flow, unit: Unit, side: Side) -> Estimate {
         stages,
         confidence: of_flow(Estimator::Local, flow, messages),
         throughput: 0.0,
+        why: None,
     }
 }

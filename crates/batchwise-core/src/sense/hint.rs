@@ -189,6 +189,7 @@ pub fn estimate(window: &Window, interval: u64) -> Option<Estimate> {
             late_send: false,
         }),
         throughput: window.total as f64 * 1e9 / interval.max(1) as f64,
+        why: None,
     })
 }
 

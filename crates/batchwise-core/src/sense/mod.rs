@@ -19,4 +19,5 @@ pub mod service;
 pub mod spread;
 pub mod tails;
 pub mod tracker;
+pub mod turns;
 pub mod wire;

@@ -24,8 +24,11 @@ pub enum Estimator {
     TwoSided,
     /// From this end's queue states alone.
     Local,
-    /// At a client alone: requests matched with their responses.
+    /// At a client alone: several requests at once, matched with their responses in order.
     Matched,
+    /// From this end alone: from the first send of a request to the last read of its response, or what a server
+    /// sees of that.
+    Turns,
     /// From a queue state that the application keeps (§3.3 of the paper).
     Hint,
 }
@@ -33,13 +36,13 @@ pub enum Estimator {
 impl Estimator {
     /// From what this end's sockets show alone.
     pub fn is_one_sided(self) -> bool {
-        matches!(self, Self::Local | Self::Matched)
+        matches!(self, Self::Local | Self::Matched | Self::Turns)
     }
 
     /// Where it looks from: `socket`, or `application` for a queue that the application keeps.
     pub fn vantage(self) -> &'static str {
         match self {
-            Self::TwoSided | Self::Local | Self::Matched => "socket",
+            Self::TwoSided | Self::Local | Self::Matched | Self::Turns => "socket",
             Self::Hint => "application",
         }
     }
@@ -162,6 +165,10 @@ pub struct Line {
     pub throughput_per_s: f64,
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
+    /// Why there is no total latency: `several requests at once`, `the shortest messages take longest`. null: there is
+    /// one, or nothing passed.
+    #[serde(default)]
+    pub why: Option<String>,
     /// Standard error of each, ns: requests that were not counted differ from those that were, and
     /// counting itself is a few percent off.
     #[serde(default)]

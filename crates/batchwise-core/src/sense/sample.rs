@@ -1,6 +1,7 @@
 //! One reading of a connection's counters, and the difference of two.
 
 use crate::sense::queue::{QueueState, Window};
+use crate::sense::turns::Turns;
 use crate::sense::wire::{ITEMS, Item, PeerQueue, QUEUES, Queue};
 
 /// A value per kind of item and queue, indexed by [`Item`] and [`Queue`].
@@ -21,6 +22,8 @@ pub struct Sample {
     pub overlaps: u32,
     /// Requests that could not be matched with a response, or only by the response's length.
     pub unsure: u32,
+    /// Turns of this end.
+    pub turns: Turns,
     /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
     pub rtt_min: u64,
     /// Send times are taken after the call, not at its beginning.
@@ -55,6 +58,7 @@ impl Sample {
     /// What happened in this epoch; `earlier` was read when the one before had ended.
     pub fn since_pause(&self, earlier: &Self) -> Flow {
         let mut flow = Flow {
+            turns: self.turns.since(&earlier.turns),
             rtt_min: self.rtt_min,
             late_send: self.late_send,
             ..Flow::default()
@@ -104,6 +108,8 @@ pub struct Flow {
     pub overlaps: u64,
     /// As in [`Sample`].
     pub unsure: u64,
+    /// Turns of this end.
+    pub turns: Turns,
     /// By how many more messages were read here and not yet answered, or answered and not yet
     /// acknowledged, at the end than at the beginning.
     pub under_way: i64,
@@ -148,6 +154,7 @@ impl Flow {
         self.hints_heard = self.hints_heard.saturating_add(other.hints_heard);
         self.overlaps += other.overlaps;
         self.unsure += other.unsure;
+        self.turns.add(&other.turns);
         self.under_way += other.under_way;
         self.late_send |= other.late_send;
     }

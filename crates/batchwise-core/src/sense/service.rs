@@ -6,7 +6,8 @@ use crate::sense::hint;
 use crate::sense::queue::Window;
 use crate::sense::report::{Estimator, Side, Tails, Unit};
 use crate::sense::sample::Flow;
-use crate::sense::tails::Histogram;
+use crate::sense::tails::{Histogram, Latencies};
+use crate::sense::turns::{Requests, Why};
 use crate::sense::wire::{Item, Queue};
 
 /// The sum of a service's flows, as one unit sees them.
@@ -22,7 +23,7 @@ pub struct ServiceSum {
     hint: Window,
     /// … and as they told this end.
     application: Window,
-    tails: Histogram,
+    latencies: Latencies,
     items: u64,
     items_both: u64,
     items_hinted: u64,
@@ -39,7 +40,7 @@ impl ServiceSum {
             both,
             hint: Window::default(),
             application: Window::default(),
-            tails: Histogram::default(),
+            latencies: Latencies::default(),
             items: 0,
             items_both: 0,
             items_hinted: 0,
@@ -70,10 +71,27 @@ impl ServiceSum {
         }
     }
 
-    /// Adds the latencies of requests that were matched with their responses: they are send calls.
-    pub fn match_up(&mut self, tails: &Histogram) {
+    /// Adds the latencies of single requests: they are send calls, or turns.
+    pub fn match_up(&mut self, latencies: &Latencies) {
         if self.unit == Unit::Sends {
-            self.tails.add(tails);
+            self.latencies.add(latencies);
+        }
+    }
+
+    fn requests(&self) -> Requests {
+        let answers = match self.side {
+            Side::Server => Queue::Unacked,
+            Side::Client => Queue::Unread,
+        };
+        self.all.turns.requests(self.all.here(Item::Calls, answers))
+    }
+
+    /// Latencies of single requests, where it is known what one is.
+    pub fn histogram(&self) -> Option<&Histogram> {
+        match self.requests() {
+            Requests::Turns => Some(&self.latencies.turns),
+            Requests::Pipelined => Some(&self.latencies.matched),
+            Requests::Unknown(_) => None,
         }
     }
 
@@ -85,7 +103,10 @@ impl ServiceSum {
             Side::Server => network.map_or(0, |(network, unread)| network.saturating_sub(unread)),
             Side::Client => 0,
         };
-        (self.tails.tails(beside), self.tails.requests())
+        match self.histogram() {
+            Some(known) => (known.tails(beside), known.requests()),
+            None => (Tails::default(), 0),
+        }
     }
 
     /// Requests on a connection. A send call of the client's is the best witness, its own or as
@@ -121,10 +142,29 @@ impl ServiceSum {
     /// From this end alone.
     fn alone(&self) -> Estimate {
         let local = estimate::local(&self.all, self.unit, self.side);
-        let most = 2 * self.tails.requests() >= self.items;
-        match estimate::matched(&self.all, &self.tails, local.stages) {
+        let matched = &self.latencies.matched;
+        let most = 2 * matched.requests() >= self.items;
+        match estimate::matched(&self.all, matched, local.stages) {
             Some(matched) if self.side == Side::Client && most => matched,
             _ => local,
+        }
+    }
+
+    /// What turns tell; gives the number of requests.
+    fn take_turns(&self, e: &mut Estimate) -> u64 {
+        let turns = &self.all.turns;
+        // begun before they were counted
+        if turns.begun == 0 && turns.over == 0 && self.items > 0 {
+            return self.items;
+        }
+        let (alone, requests) = (e.estimator.is_one_sided(), self.requests());
+        // with both ends' queues a message of the transport weighs as one, and hides nothing
+        if alone || requests != Requests::Unknown(Why::TinyTakeLongest) {
+            e.take_turns(&self.all, requests, self.side);
+        }
+        match alone && requests == Requests::Turns {
+            true => turns.begun.into(),
+            false => self.items,
         }
     }
 
@@ -153,7 +193,11 @@ impl ServiceSum {
         if e.estimator == Estimator::TwoSided {
             e.confidence *= share;
         }
-        e.throughput = self.items as f64 * 1e9 / time.max(1) as f64;
+        let items = match self.unit {
+            Unit::Sends => self.take_turns(&mut e),
+            Unit::Bytes | Unit::Packets => self.items,
+        };
+        e.throughput = items as f64 * 1e9 / time.max(1) as f64;
         e
     }
 }

@@ -21,6 +21,31 @@ pub struct Histogram {
     pub shift: u32,
 }
 
+/// Latencies of a service's requests, by what is taken for one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies {
+    /// Turns.
+    pub turns: Histogram,
+    /// Messages, each with the response that it is taken to have, first in, first out.
+    pub matched: Histogram,
+}
+
+impl Latencies {
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.turns.add(&other.turns);
+        self.matched.add(&other.matched);
+    }
+
+    /// What was added since `earlier`; both only grow.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            turns: self.turns.since(&earlier.turns),
+            matched: self.matched.since(&earlier.matched),
+        }
+    }
+}
+
 /// Where the bucket begins, in units.
 fn edge(bucket: usize) -> u64 {
     let bucket = bucket as u64;

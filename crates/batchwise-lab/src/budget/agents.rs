@@ -220,6 +220,7 @@ mod tests {
             connections: 1,
             confidence: 1.0,
             throughput_per_s: rate,
+            why: None,
             stderr_ns: Latency::default(),
             latency_ns: Latency {
                 total: Some(ts_ns),

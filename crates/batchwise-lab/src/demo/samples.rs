@@ -44,6 +44,7 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
         connections: 1,
         confidence: 0.97,
         throughput_per_s: 100_000.0,
+        why: None,
         stderr_ns: Latency::default(),
         latency_ns: Latency {
             network: Some(total * 2 / 3),

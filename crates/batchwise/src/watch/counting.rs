@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use batchwise_bpf::{Reading, Sensor};
 use batchwise_core::sense::governor::{Governor, Meter};
 use batchwise_core::sense::report::Side;
-use batchwise_core::sense::tails::Histogram;
+use batchwise_core::sense::tails::{Histogram, Latencies};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::frame::clock::{monotonic_ns, nanos};
@@ -26,7 +26,10 @@ pub struct Counting {
 }
 
 /// By service and side.
-pub type Latencies = BTreeMap<(SocketAddr, Side), Histogram>;
+pub type ByService<T> = BTreeMap<(SocketAddr, Side), T>;
+
+/// Latencies of single requests.
+pub type Histograms = ByService<Histogram>;
 
 /// What was counted, and when.
 pub struct Counted {
@@ -113,7 +116,7 @@ impl Counting {
     }
 
     /// The latencies of each service's requests since this was asked last.
-    pub fn tails(&mut self) -> anyhow::Result<Latencies> {
+    pub fn tails(&mut self) -> anyhow::Result<ByService<Latencies>> {
         let found = self.sensor.tails()?.into_iter();
         Ok(found.map(|(server, side, h)| ((server, side), h)).collect())
     }

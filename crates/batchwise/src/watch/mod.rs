@@ -29,7 +29,7 @@ use crate::frame::run::{Agent, Runner};
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, HintWindows, Hints};
-use counting::{Counted, Counting, Latencies};
+use counting::{Counted, Counting, Histograms};
 use metrics::WatchMetrics;
 use rows::Interval;
 use services::{Services, Span};
@@ -137,7 +137,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         counting,
         services: Services::new(args.units, args.per_connection),
         hints,
-        latencies: Latencies::new(),
+        histograms: Histograms::new(),
         pause,
         paused: None,
     })?;
@@ -152,7 +152,7 @@ struct Watch {
     /// Rings when a peer's window begins.
     doorbell: Option<OwnedFd>,
     /// Of the last interval.
-    latencies: Latencies,
+    histograms: Histograms,
     /// 1: nothing is to be counted, …
     pause: Arc<AtomicUsize>,
     /// … which is so since then.
@@ -233,13 +233,14 @@ impl Agent for Watch {
             ts_ns: wall_clock_ns(),
             cost: self.counting.cost()?,
         };
-        self.latencies = self.counting.tails()?;
-        let lines = self.services.lines(&hinted, &self.latencies, &span);
+        let latencies = self.counting.tails()?;
+        let lines;
+        (lines, self.histograms) = self.services.lines(&hinted, &latencies, &span);
         Ok(Some(Interval(lines)))
     }
 
     fn serve(&mut self, interval: &Interval, metrics: &mut WatchMetrics) {
-        metrics.interval(&interval.0, &self.latencies);
+        metrics.interval(&interval.0, &self.histograms);
     }
 }
 

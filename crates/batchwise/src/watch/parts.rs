@@ -64,7 +64,8 @@ pub const fn estimate(line: &Line) -> &'static str {
         (Estimator::TwoSided, Some(View::Remote)) => "two-sided, peer's view",
         (Estimator::TwoSided, _) => "two-sided",
         (Estimator::Local, _) => "local: this end only",
-        (Estimator::Matched, _) => "matched: this end's sends and reads",
+        (Estimator::Matched, _) => "matched: several requests at once, in order",
+        (Estimator::Turns, _) => "turns: first send to last read",
         (Estimator::Hint, _) => "application's hint",
     }
 }

@@ -19,6 +19,7 @@ pub fn two_sided() -> Line {
         connections: 12,
         confidence: 0.92,
         throughput_per_s: 5_012.3,
+        why: None,
         stderr_ns: Latency::default(),
         latency_ns: Latency {
             network: Some(24_000),
@@ -55,6 +56,7 @@ pub fn local() -> Line {
         connections: 3,
         confidence: 0.4,
         throughput_per_s: 812.0,
+        why: None,
         stderr_ns: Latency::default(),
         latency_ns: Latency {
             network: None,

@@ -9,9 +9,10 @@ use batchwise_bpf::Connection;
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
 use batchwise_core::sense::spread::{Delays, Spread};
+use batchwise_core::sense::tails::Latencies;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
-use super::counting::{Counted, Latencies};
+use super::counting::{ByService, Counted, Histograms};
 use crate::frame::clock::nanos;
 use crate::frame::memory;
 use crate::hints::HintWindows;
@@ -138,13 +139,18 @@ impl Services {
 
     /// The lines of the interval that ends now. What a client's application says of its own requests
     /// is taken for its send calls.
-    pub fn lines(&mut self, hints: &HintWindows, latencies: &Latencies, span: &Span) -> Vec<Line> {
+    pub fn lines(
+        &mut self,
+        hints: &HintWindows,
+        latencies: &ByService<Latencies>,
+        span: &Span,
+    ) -> (Vec<Line>, Histograms) {
         let counted = std::mem::take(&mut self.counted);
         // what passed is known from reading to reading: a rate times its interval is what passed
         let since = self.since.replace(self.read_at).unwrap_or(self.read_at);
         let interval_ns = self.read_at.saturating_sub(since);
         let share_of_time = (counted as f64 / interval_ns.max(1) as f64).min(1.0);
-        let mut lines = Vec::new();
+        let (mut lines, mut histograms) = (Vec::new(), Histograms::new());
         self.spreads.retain(|key, _| self.groups.contains_key(key));
         for (key, mut group) in std::mem::take(&mut self.groups) {
             let hint = match (key.side, self.per_connection) {
@@ -177,6 +183,9 @@ impl Services {
                     _ => 1.0,
                 };
                 let (tails_ns, matched) = sum.tails(&e);
+                if let Some(known) = sum.histogram().filter(|_| *unit == Unit::Sends) {
+                    histograms.insert((key.server, key.side), known.clone());
+                }
                 let stderr_ns = match e.estimator {
                     Estimator::Hint if hint.is_some() => e.spread(Some(0.0)),
                     _ => e.spread(variance),
@@ -195,6 +204,7 @@ impl Services {
                     confidence: e.confidence,
                     throughput_per_s: e.throughput * of_time,
                     latency_ns: e.latency,
+                    why: e.why.map(|why| why.words().to_owned()),
                     stderr_ns,
                     stages_ns: e.stages,
                     tails_ns,
@@ -206,7 +216,7 @@ impl Services {
                 });
             }
         }
-        lines
+        (lines, histograms)
     }
 }
 

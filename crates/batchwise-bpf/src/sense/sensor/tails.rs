@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
 use batchwise_core::sense::report::Side;
-use batchwise_core::sense::tails::Histogram;
+use batchwise_core::sense::tails::{Histogram, Latencies};
 use libbpf_rs::MapCore as _;
 
 use super::Sensor;
@@ -20,11 +20,11 @@ const SHIFT: u32 = types::sense_hist_size::SENSE_HIST_SHIFT.0;
 
 /// What was read last, to tell what is new.
 #[derive(Debug, Default)]
-pub(super) struct Before(HashMap<u32, Histogram>);
+pub(super) struct Before(HashMap<u32, Latencies>);
 
 impl Sensor {
     /// The latencies of each service's requests since the last call.
-    pub fn tails(&mut self) -> Result<Vec<(SocketAddr, Side, Histogram)>, Error> {
+    pub fn tails(&mut self) -> Result<Vec<(SocketAddr, Side, Latencies)>, Error> {
         let mut found = Vec::new();
         let services = &self.skel.maps.services;
         for key in services.keys() {
@@ -35,7 +35,7 @@ impl Sensor {
             let (Some(service), Some(index)) = (service, index) else {
                 continue;
             };
-            let now = self.histogram(index)?;
+            let now = self.found(index)?;
             let before = self.before.0.entry(index).or_default();
             let new = now.since(before);
             *before = now;
@@ -52,27 +52,34 @@ impl Sensor {
         Ok(found)
     }
 
-    fn histogram(&self, index: u32) -> Result<Histogram, Error> {
+    fn found(&self, index: u32) -> Result<Latencies, Error> {
         let all = |index| {
-            let cpus =
-                percpu::<types::sense_hist>(&self.skel.maps.tails, index, "reading latencies")?;
-            let (mut counts, mut sum) = (Vec::new(), 0);
-            for cpu in cpus {
-                sum += cpu.sum;
-                counts.resize(cpu.count.len(), 0);
-                for (all, one) in counts.iter_mut().zip(cpu.count) {
-                    *all += u64::from(one);
-                }
-            }
-            Ok::<_, Error>((counts, sum))
+            let tails = &self.skel.maps.tails;
+            let cpus = percpu::<types::sense_tails>(tails, index, "reading latencies")?;
+            Ok::<Vec<_>, Error>(cpus.collect())
         };
-        let (over, sum) = all(index)?;
-        let (unfinished, _) = all(index + MOST)?;
-        Ok(Histogram {
-            over,
-            unfinished,
-            sum,
+        let (over, unfinished) = (all(index)?, all(index + MOST)?);
+        let histogram = |of: fn(&types::sense_tails) -> &types::sense_hist| Histogram {
+            over: counts(over.iter().map(of)),
+            unfinished: counts(unfinished.iter().map(of)),
+            sum: over.iter().map(|cpu| of(cpu).sum).sum(),
             shift: SHIFT,
+        };
+        Ok(Latencies {
+            turns: histogram(|tails| &tails.turns),
+            matched: histogram(|tails| &tails.matched),
         })
     }
+}
+
+/// All CPUs' together.
+fn counts<'a>(cpus: impl Iterator<Item = &'a types::sense_hist>) -> Vec<u64> {
+    let mut counts = Vec::new();
+    for cpu in cpus {
+        counts.resize(cpu.count.len(), 0);
+        for (all, one) in counts.iter_mut().zip(cpu.count) {
+            *all += u64::from(one);
+        }
+    }
+    counts
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use batchwise_core::sense::report::{Line, Nagle};
 
-use super::counting::Latencies;
+use super::counting::Histograms;
 use crate::frame::human::word;
 use crate::frame::metrics::{Buckets, Family, Labels, Metrics, alone, seconds, service, with};
 
@@ -28,7 +28,7 @@ pub struct WatchMetrics {
     requests: Totals,
 }
 
-/// Latencies that add up over time, by their labels, and for how many intervals nothing came.
+/// Histograms that add up over time, by their labels, and for how many intervals nothing came.
 #[derive(Debug, Default)]
 struct Totals(BTreeMap<Labels, (Buckets, u32)>);
 
@@ -59,7 +59,7 @@ impl Totals {
 impl WatchMetrics {
     /// The lines of the interval that just ended take the place of those before; the latencies of its
     /// requests are added to those before.
-    pub fn interval(&mut self, lines: &[Line], latencies: &Latencies) {
+    pub fn interval(&mut self, lines: &[Line], latencies: &Histograms) {
         // The agent's count, which all lines repeat.
         let lost = lines.iter().map(|line| line.lost_events).max();
         self.lost_events = self.lost_events.max(lost.unwrap_or(0));

@@ -19,7 +19,7 @@ impl Example for WatchMetrics {
 }
 
 /// Requests of a server that took so long, ns.
-fn requests(ns: &[u64]) -> Latencies {
+fn requests(ns: &[u64]) -> Histograms {
     let mut latencies = Histogram {
         over: vec![0; 896],
         sum: ns.iter().sum(),
@@ -42,7 +42,7 @@ fn bucket(ns: u64) -> usize {
 /// After intervals of these lines.
 fn after(intervals: &[&[Line]]) -> WatchMetrics {
     let mut metrics = WatchMetrics::default();
-    let none = Latencies::new();
+    let none = Histograms::new();
     let mut interval = |lines: &&[Line]| metrics.interval(lines, &none);
     intervals.iter().for_each(&mut interval);
     metrics
@@ -88,7 +88,7 @@ fn parts_that_are_not_known_and_services_that_vanished_are_absent() {
 fn a_histogram_survives_a_short_silence_but_not_a_long_one() {
     for (silent, survives) in [(SILENT_INTERVALS, true), (SILENT_INTERVALS + 1, false)] {
         let mut metrics = after(&[&[samples::two_sided()]]);
-        (0..silent).for_each(|_| metrics.interval(&[], &Latencies::new()));
+        (0..silent).for_each(|_| metrics.interval(&[], &Histograms::new()));
         let body = served(metrics);
         let there = body.contains("batchwise_interval_latency_seconds");
         assert_eq!(there, survives, "after {silent} intervals");

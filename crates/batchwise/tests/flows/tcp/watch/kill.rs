@@ -35,7 +35,7 @@ fn kill_under_load(name: &str, args: &[&str], [server, client]: [Estimator; 2]) 
 
 #[test]
 fn a_killed_watcher_leaves_no_program_and_no_changed_socket() {
-    kill_under_load("kill", &[], [Estimator::Local, Estimator::Matched]);
+    kill_under_load("kill", &[], [Estimator::Turns, Estimator::Turns]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod faults;
 mod kill;
 mod memcached;
 mod packets;
+mod turns;
 
 mod long {
     mod pause;

@@ -1,0 +1,130 @@
+//! Where a send is not a request: the lines of both ends against what the client measured.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use batchwise_core::sense::report::{Line, Side};
+use batchwise_testbed::stage::{Stage, connect, watch::Watch};
+
+const PORT: u16 = 17021;
+
+/// A client and the server's end of its connection, and a watcher of both.
+fn connected(stage: &Stage) -> (TcpStream, TcpStream, Watch) {
+    let address = stage.hosts.server_address(PORT);
+    let listener = stage
+        .hosts
+        .server
+        .inside(|| Ok(TcpListener::bind(address)?));
+    let listener = listener.expect("a listener");
+    let watch = Watch::start(&stage.hosts.server, PORT, None, &[]);
+    let client = connect(&stage.hosts.client, address);
+    let (server, _) = listener.accept().expect("the client");
+    client.set_nodelay(true).expect("TCP_NODELAY");
+    (client, server, watch)
+}
+
+/// Lines of a side in which requests passed, after the first: that may be of a part of the load.
+fn told(lines: &[Line], side: Side) -> Vec<Line> {
+    let mine = lines
+        .iter()
+        .filter(|l| l.side == side && l.throughput_per_s > 0.0);
+    mine.skip(1).cloned().collect()
+}
+
+/// As many of both sides.
+fn enough(watch: &Watch) -> Vec<Line> {
+    watch.until("lines of both ends", 0, |lines| {
+        [Side::Client, Side::Server]
+            .iter()
+            .all(|&side| told(lines, side).len() > 3)
+    })
+}
+
+#[test]
+fn a_second_small_write_that_waits_for_a_delayed_ack_is_in_the_latency_of_both_ends() {
+    let stage = Stage::build("stall");
+    let (mut client, mut server, watch) = connected(&stage);
+    // the server leaves Nagle's algorithm on
+    let answers = std::thread::spawn(move || {
+        let mut request = [0; 50];
+        while server.read_exact(&mut request).is_ok() {
+            for part in [[b'a'; 10], [b'b'; 10]] {
+                server.write_all(&part).expect("sent");
+            }
+        }
+    });
+    let (mut times, began) = (Vec::new(), Instant::now());
+    while began.elapsed() < Duration::from_secs(4) {
+        let since = Instant::now();
+        client.write_all(&[b'x'; 50]).expect("sent");
+        client.read_exact(&mut [0; 20]).expect("the answer");
+        times.push(since.elapsed());
+    }
+    let lines = enough(&watch);
+    watch.finish();
+    drop(client);
+    answers.join().expect("the server ends");
+
+    times.sort_unstable();
+    let truth = times[times.len() / 2].as_nanos() as f64;
+    assert!(truth > 20e6, "it does not stall here: {truth} ns");
+    for side in [Side::Client, Side::Server] {
+        let mut totals: Vec<_> = told(&lines, side)
+            .iter()
+            .map(|l| l.latency_ns.total)
+            .collect();
+        totals.sort_unstable();
+        let total = totals[totals.len() / 2].expect("a total") as f64;
+        assert!(
+            (total / truth - 1.0).abs() < 0.1,
+            "{side:?}: {total} of {truth} ns"
+        );
+    }
+}
+
+#[test]
+fn requests_that_wait_for_each_other_at_a_server_are_timed_there_as_their_client_times_them_or_not_at_all()
+ {
+    const UNDER_WAY: usize = 4;
+    let stage = Stage::build("serial");
+    let (mut client, mut server, watch) = connected(&stage);
+    server.set_nodelay(true).expect("TCP_NODELAY");
+    let answers = std::thread::spawn(move || {
+        let mut request = [0; 50];
+        while server.read_exact(&mut request).is_ok() {
+            std::thread::sleep(Duration::from_micros(500));
+            if server.write_all(&[b'a'; 20]).is_err() {
+                break;
+            }
+        }
+    });
+    let (mut sent, mut times, began) = (VecDeque::new(), Vec::new(), Instant::now());
+    while began.elapsed() < Duration::from_secs(4) {
+        while sent.len() < UNDER_WAY {
+            client.write_all(&[b'x'; 50]).expect("sent");
+            sent.push_back(Instant::now());
+        }
+        client.read_exact(&mut [0; 20]).expect("an answer");
+        times.push(sent.pop_front().expect("it was asked for").elapsed());
+    }
+    let lines = enough(&watch);
+    watch.finish();
+    drop(client);
+    answers.join().expect("the server ends");
+
+    let truth = times.iter().sum::<Duration>().as_nanos() as f64 / times.len() as f64;
+    // a client alone sees a request sent after each answer, and no more
+    for line in told(&lines, Side::Server) {
+        let off = line
+            .latency_ns
+            .total
+            .map(|ns| (ns as f64 / truth - 1.0).abs());
+        let silent = off.is_none() && line.why.is_some() && line.confidence < 0.3;
+        assert!(
+            silent || off.is_some_and(|off| off < 0.1),
+            "{truth} ns: {line:?}"
+        );
+    }
+}
