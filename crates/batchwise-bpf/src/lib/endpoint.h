@@ -427,7 +427,7 @@ BW_INLINE void sense_on_send(struct sense_endpoint *e, __u32 units, __u64 now,
 	if (e->rec.flags & SENSE_F_SERVER)
 		sense_turn_answer(&e->rec.turn, now);
 	else
-		sense_turn_ask(&e->rec.turn, &e->rec.turns, now, e->wend, 0);
+		sense_turn_send(&e->rec.turn, &e->rec.turns, now, e->wend);
 	e->wend = end;
 	if (!(e->rec.flags & SENSE_F_SERVER) && !more)
 		sense_asks_begin(&e->asks, end, now, &e->rec.unmatched);

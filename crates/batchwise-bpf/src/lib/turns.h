@@ -5,7 +5,8 @@
  * answer's last byte has left. Which was the last only the next turn shows: it counts the one before. Helper-free.
  *
  * Where both ends have bytes on the way at once the connection does not take turns. A turn that saw this is crossed:
- * data came from a peer that had not yet received all that was sent, or this end sent before it had read all.
+ * data came from a peer that had not yet received all that was sent, or this end sent before it had read all, or a
+ * client's sends are not as many as in the turn before: one of them was another request.
  */
 #ifndef SENSE_TURNS_H
 #define SENSE_TURNS_H
@@ -34,13 +35,15 @@ struct sense_turn {
 	__u64 answered; /* ns, so far; 0: not yet */
 	__u64 uncounted; /* ns that the one before took, until it is in a histogram; 0: it is */
 	__u32 from; /* where what asks begins in its stream */
-	__u32 crossed;
+	__u16 crossed;
+	__u8 sends; /* a client's, so far; at most 255 */
+	__u8 usual; /* in the turn before; 0: there was none */
 };
 
 BW_INLINE void sense_turn_reset(struct sense_turn *t)
 {
 	t->began = t->answered = 0;
-	t->crossed = 0;
+	t->crossed = t->sends = 0;
 }
 
 /* An answered turn is over: what asks has come to `seq`. What had left at `left` is the answer's end, if it is later. */
@@ -58,7 +61,8 @@ BW_INLINE void sense_turn_end(struct sense_turn *t, struct sense_turns *all, __u
 	all->bytes += bytes;
 	all->weighted += (took >> SENSE_WEIGHT_SHIFT) * bytes;
 	all->over++;
-	all->crossed += t->crossed;
+	all->crossed += t->crossed || (t->usual && t->sends != t->usual);
+	t->usual = t->sends;
 	all->tiny += bytes <= SENSE_TINY;
 	t->uncounted = took;
 	sense_turn_reset(t);
@@ -73,6 +77,13 @@ BW_INLINE void sense_turn_ask(struct sense_turn *t, struct sense_turns *all, __u
 	all->begun++;
 	t->began = now;
 	t->from = seq;
+}
+
+/* A client sends, from `seq` on. */
+BW_INLINE void sense_turn_send(struct sense_turn *t, struct sense_turns *all, __u64 now, __u32 seq)
+{
+	sense_turn_ask(t, all, now, seq, 0);
+	t->sends += t->sends != 0xff;
 }
 
 /* The answering end speaks. */

@@ -239,8 +239,7 @@ BW_INLINE __u64 sense_data_segs(const struct tcp_sock *tp)
 	return (__u64)tp->data_segs_in + tp->data_segs_out;
 }
 
-BW_INLINE void sense_view(const struct sense_endpoint *e, const struct tcp_sock *tp, __u64 now,
-			  struct sense_sock_view *v)
+BW_INLINE void sense_view(const struct tcp_sock *tp, struct sense_sock_view *v)
 {
 	v->write_seq = tp->write_seq;
 	v->rcv_nxt = tp->rcv_nxt;

@@ -30,7 +30,7 @@ BW_INLINE struct sense_endpoint *sense_start(struct sock *sk, __u32 flags)
 		return NULL;
 	}
 	now = bpf_ktime_get_ns();
-	sense_view(e, tp, now, &v);
+	sense_view(tp, &v);
 	sense_version_bump(e);
 	sense_identify(e, sk, side | flags);
 	e->tails = sense_tails_index(&e->rec);
@@ -74,7 +74,7 @@ BW_INLINE __u64 sense_begin(struct sense_endpoint *e, const struct tcp_sock *tp,
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	sense_view(e, tp, now, v);
+	sense_view(tp, v);
 	sense_version_bump(e);
 	sense_wake(e, tp, v);
 	sense_drain_log(e);
@@ -86,7 +86,7 @@ BW_INLINE void sense_wake_logging(struct sense_endpoint *e, const struct tcp_soc
 {
 	struct sense_sock_view v;
 
-	sense_view(e, tp, now, &v);
+	sense_view(tp, &v);
 	sense_version_bump(e);
 	sense_wake(e, tp, &v);
 	sense_version_bump(e);
@@ -281,7 +281,7 @@ BW_INLINE bool sense_holds(const struct sense_endpoint *e, const struct tcp_sock
 		items |= e->rec.q[SENSE_CALLS][i].size | e->rec.q[SENSE_BYTES][i].size;
 	if (!items)
 		return false;
-	sense_view(e, tp, 0, &v);
+	sense_view(tp, &v);
 	return e->rec.epoch == epoch || sense_is_unchanged(e, &v, tp->snd_una);
 }
 

@@ -63,14 +63,15 @@ impl Estimate {
                 let network = self.latency.network;
                 let unseen = network.zip(self.stages.unread_local);
                 let unseen = unseen.map_or(0, |(network, unread)| network.saturating_sub(unread));
-                let turn = flow.turns.mean().map(ns);
-                if turn.is_none() && !self.estimator.is_one_sided() {
-                    return;
-                }
-                self.latency.total = turn.map(|turn| match side {
-                    Side::Client => turn,
-                    Side::Server => turn + unseen,
+                let turn = flow.turns.mean().map(|turn| match side {
+                    Side::Client => ns(turn),
+                    Side::Server => ns(turn) + unseen,
                 });
+                self.latency.total = match self.estimator {
+                    // the larger view, as of the network: what hides in one is in the other
+                    Estimator::TwoSided => self.latency.total.max(turn),
+                    _ => turn,
+                };
                 let parts = self.latency.total.zip(network);
                 self.latency.turnaround =
                     parts.map(|(total, network)| total.saturating_sub(network));
