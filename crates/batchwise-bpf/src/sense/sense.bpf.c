@@ -154,6 +154,18 @@ int BPF_PROG(sense_read, struct sock *sk)
 	return 0;
 }
 
+/* Requests that a send answers, or a turn that it begins after another, are timed. */
+BW_INLINE void sense_time_send(struct sense_endpoint *e, __u64 now)
+{
+	struct sense_tails *t;
+
+	if (!tailing)
+		return;
+	t = sense_tails_of(e);
+	sense_match_send(e, now, t ? &t->matched : NULL);
+	sense_count_turn(e, t);
+}
+
 /* tcp_sendmsg_locked(), before bytes are taken: write_seq is old. */
 BW_INLINE int sense_sendmsg(struct sock *sk, const struct msghdr *msg)
 {
@@ -168,12 +180,7 @@ BW_INLINE int sense_sendmsg(struct sock *sk, const struct msghdr *msg)
 	now = sense_begin(e, tp, &v);
 	sense_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
 		      msg->msg_flags & MSG_MORE, tp->mss_cache);
-	if (tailing) {
-		struct sense_tails *t = sense_tails_of(e);
-
-		sense_match_send(e, now, t ? &t->matched : NULL);
-		sense_count_turn(e, t);
-	}
+	sense_time_send(e, now);
 	sense_version_bump(e);
 	sense_timed_end(since);
 	return 0;
@@ -210,12 +217,7 @@ int BPF_PROG(sense_send_late, struct sock *sk, int ret, int flags)
 	now = sense_begin(e, tp, &v);
 	v.write_seq = e->wend;
 	sense_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
-	if (tailing) {
-		struct sense_tails *t = sense_tails_of(e);
-
-		sense_match_send(e, now, t ? &t->matched : NULL);
-		sense_count_turn(e, t);
-	}
+	sense_time_send(e, now);
 	sense_on_ack(e, units, now, tp->snd_una);
 	sense_version_bump(e);
 	sense_timed_end(since);
