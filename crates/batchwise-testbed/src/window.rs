@@ -229,6 +229,8 @@ mod tests {
             stages_ns: Stages::default(),
             tails_ns: Tails::default(),
             matched: 0,
+            under_way: Some(0),
+            oldest_ns: None,
             nagle: Nagle::On,
             cost: 0.0,
             coverage: 1.0,

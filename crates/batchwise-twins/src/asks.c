@@ -38,7 +38,7 @@ void bw_twin_asks_answered(struct sense_asks *a, struct sense_hist *h, __u32 upt
 	sense_asks_answered(a, h, upto, now);
 }
 
-void bw_twin_asks_censor(struct sense_asks *a, struct sense_hist *h, __u64 now)
+void bw_twin_asks_censor(struct sense_asks *a, struct sense_hist *h, __u64 since, __u64 now)
 {
-	sense_asks_censor(a, h, now);
+	sense_asks_censor(a, h, since, now);
 }

@@ -34,7 +34,8 @@ void bw_twin_segment(struct sense_endpoint *e, __u64 now, const struct sense_soc
 		     __u32 len, __u32 ack, __u32 segs, int push)
 {
 	sense_log(e, now, v->last_tx, seq, ack, v->rcv_wup,
-		  sense_arrival_extent(len, segs, push));
+		  sense_arrival_extent(len, segs, sense_backlog(v->write_seq, v->snd_nxt, v->nagled),
+				       push));
 	if (sense_log_is_filling(e))
 		bw_twin_drain(e);
 }

@@ -14,6 +14,8 @@ fn c_view(v: &SockView) -> sense_sock_view {
         copied_seq: v.copied_seq,
         rcv_wup: v.rcv_wup,
         last_tx: v.last_tx,
+        snd_nxt: v.write_seq,
+        nagled: 0,
     }
 }
 

@@ -92,7 +92,8 @@ unsafe extern "C" {
     /// At a server, a response.
     pub safe fn bw_twin_asks_answered(a: &mut sense_asks, h: &mut sense_hist, upto: u32, now: u64);
     /// The window ends.
-    pub safe fn bw_twin_asks_censor(a: &mut sense_asks, h: &mut sense_hist, now: u64);
+    #[rustfmt::skip]
+    pub safe fn bw_twin_asks_censor(a: &mut sense_asks, h: &mut sense_hist, since: u64, now: u64);
 
     /// Whether the open epoch is to be closed.
     #[link_name = "flow_gaps_due"]

@@ -372,13 +372,27 @@ BW_INLINE void sense_asks_answered(struct sense_asks *a, struct sense_hist *h, _
 		sense_asks_end_rest(a, h, upto, now);
 }
 
-/* What is under way now has lasted so long, and nobody knows how much longer. */
-BW_INLINE void sense_asks_censor(struct sense_asks *a, struct sense_hist *h, __u64 now)
+/* How many are under way. */
+BW_INLINE __u32 sense_asks_under_way(const struct sense_asks *a)
+{
+	return a->head - a->tail + a->merged;
+}
+
+/* When the oldest of them began; 0: there is none. */
+BW_INLINE __u64 sense_asks_oldest(struct sense_asks *a, __u64 now)
+{
+	__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail)->at;
+
+	return a->tail == a->head ? 0 : now - ((__u64)took << SENSE_ASK_SHIFT);
+}
+
+/* What is under way now, and began at `since` or later, has lasted so long, and nobody knows how much longer. */
+BW_INLINE void sense_asks_censor(struct sense_asks *a, struct sense_hist *h, __u64 since, __u64 now)
 {
 	for (int i = 0; i < SENSE_ASKS && a->tail + i != a->head; i++) {
 		__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail + i)->at;
 
-		if (h && (__s32)took >= 0)
+		if (h && (__s32)took >= 0 && (__u64)took << SENSE_ASK_SHIFT <= now - since)
 			sense_hist_add(h, (__u64)took << SENSE_ASK_SHIFT, sense_asks_in(a, a->tail + i));
 	}
 }

@@ -9,6 +9,7 @@
 #include "asks.h"
 #include "queue.h"
 #include "turns.h"
+#include "unsent.h"
 #include "wire.h"
 
 /* sense_record.flags */
@@ -36,6 +37,10 @@ struct sense_sock_info {
 	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
 	__u32 mss; /* bytes of a full segment */
 	__u32 corked; /* tp->nonagle & TCP_NAGLE_CORK */
+	struct sense_unsent unsent; /* as the record's, and what waits since its last event */
+	__u64 oldest; /* ns: when the oldest request began that is under way; 0: none is known */
+	__u32 under_way; /* requests */
+	__u32 reserved;
 };
 
 /* One connection as the agent sees it: identity, then counters. */
@@ -53,6 +58,7 @@ struct sense_record {
 	__u32 guessed; /* where only the length of the response told how many it answers */
 	struct sense_turns turns;
 	struct sense_turn turn; /* that goes on */
+	struct sense_unsent unsent;
 	struct sense_sock_info info;
 	__u64 peer_open_until; /* ns, CLOCK_MONOTONIC: the peer counts until then, and wants our queues */
 	struct sense_peer_queue peer_hint; /* requests as the peer's application knows them */
@@ -77,7 +83,7 @@ struct sense_arrival {
 	__u32 seq;
 	__u32 ack;
 	__u32 rcv_wup;	/* tp->rcv_wup */
-	__u32 extent; /* payload length, segments, PSH: see sense_arrival_extent() */
+	__u32 extent; /* payload length, segments, backlog, PSH: see sense_arrival_extent() */
 };
 
 /*
@@ -134,13 +140,15 @@ struct sense_sock_view {
 	__u32 copied_seq; /* tp->copied_seq */
 	__u32 rcv_wup;	  /* tp->rcv_wup: rcv_nxt when the last ACK left */
 	__u64 last_tx;	  /* tp->tcp_wstamp_ns: when the last segment left */
+	__u32 snd_nxt;	  /* tp->snd_nxt */
+	__u32 nagled;	  /* as sense_backlog() wants it */
 };
 
-BW_INLINE __u32 sense_arrival_extent(__u32 len, __u32 segs, int push)
+BW_INLINE __u32 sense_arrival_extent(__u32 len, __u32 segs, enum sense_backlog backlog, int push)
 {
-	if (segs > 0x7ff)
-		segs = 0x7ff;
-	return (len & 0xfffff) << 12 | segs << 1 | !!push;
+	if (segs > 0x1ff)
+		segs = 0x1ff;
+	return (len & 0xfffff) << 12 | segs << 3 | backlog << 1 | !!push;
 }
 
 /* What to keep: a bit a unit, and one for `ackdelay`, which only a peer needs; folded where constant. */
@@ -226,8 +234,7 @@ BW_INLINE int sense_is_unchanged(const struct sense_endpoint *e, const struct se
 /* Goes on at `since` after a pause in which nothing happened: only the time passes over. */
 BW_INLINE void sense_resume(struct sense_endpoint *e, __u64 since)
 {
-	sense_turn_reset(&e->rec.turn);
-	sense_asks_reset(&e->asks, e->una, e->wend); /* those under way count as unfinished already */
+	e->rec.last = since;
 	for (int u = 0; u < SENSE_UNITS; u++)
 		for (int i = 0; i < SENSE_QUEUES; i++)
 			e->rec.q[u][i].time = since;
@@ -316,6 +323,14 @@ BW_INLINE void sense_on_ack(struct sense_endpoint *e, __u32 units, __u64 now, __
 	e->una = ack;
 }
 
+/* An event came, and this waited to leave since the last one. */
+BW_INLINE void sense_pass(struct sense_endpoint *e, __u64 now, enum sense_backlog backlog)
+{
+	if (now > e->rec.last)
+		sense_unsent_add(&e->rec.unsent, backlog, now - e->rec.last);
+	e->rec.last = now;
+}
+
 /* The ns of sense_arrival.last_tx, which holds the 32 bits that matter near `time`. */
 BW_INLINE __u64 sense_seen_last_tx(const struct sense_arrival *s)
 {
@@ -330,10 +345,10 @@ BW_INLINE void sense_on_segment(struct sense_endpoint *e, __u32 units, const str
 	__u32 end = s->seq + (s->extent >> 12);
 
 	sense_settle_ack(e, units, s->time, s->rcv_wup, sense_seen_last_tx(s));
-	e->rec.last = s->time;
+	sense_pass(e, s->time, s->extent >> 1 & 3);
 	sense_on_ack(e, units, s->time, s->ack);
 	if (!bw_after(s->seq, e->rcv) && bw_after(end, e->rcv))
-		sense_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 1 & 0x7ff,
+		sense_arrive(e, units, s->time, end, s->ack, s->extent & 1, s->extent >> 3 & 0x1ff,
 			     sense_seen_last_tx(s));
 }
 
@@ -388,7 +403,7 @@ BW_INLINE void sense_catch_up(struct sense_endpoint *e, __u32 units, __u64 now,
 	if (bw_after(v->rcv_nxt, e->rcv))
 		sense_arrive(e, units, e->rec.last, v->rcv_nxt, e->wend, 1, 1, 0);
 	sense_settle_ack(e, units, now, v->rcv_wup, v->last_tx);
-	e->rec.last = now;
+	sense_pass(e, now, sense_backlog(v->write_seq, v->snd_nxt, v->nagled));
 }
 
 /*
@@ -460,6 +475,23 @@ BW_INLINE void sense_on_read(struct sense_endpoint *e, __u32 units, __u64 now,
 		e->rec.overlaps += calls;
 	sense_q_enter(e, units, SENSE_TURNAROUND, now, bytes, calls, segs);
 	e->read = upto;
+}
+
+/* The requests that are under way, and when the oldest of them began. */
+BW_INLINE void sense_count_under_way(struct sense_endpoint *e, __u64 now)
+{
+	struct sense_sock_info *info = &e->rec.info;
+	const struct sense_turn *t = &e->rec.turn;
+	__u32 bytes = (e->rec.flags & SENSE_F_SERVER ? e->rcv : e->wend) - t->from;
+
+	info->under_way = info->oldest = 0;
+	if (t->crossed) { /* each answer is to one of several */
+		info->under_way = sense_asks_under_way(&e->asks);
+		info->oldest = sense_asks_oldest(&e->asks, now);
+	} else if (sense_turn_is_under_way(t, &e->rec.turns, bytes)) {
+		info->under_way = 1;
+		info->oldest = t->began;
+	}
 }
 
 /* Whether the oldest request is over once the application has read (client) or sends (server). */

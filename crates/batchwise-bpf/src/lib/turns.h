@@ -93,4 +93,15 @@ BW_INLINE void sense_turn_answer(struct sense_turn *t, __u64 now)
 		t->answered = now;
 }
 
+/*
+ * Whether the turn that goes on is a request under way, which has so many bytes so far. Nobody answers HTTP/2's
+ * WINDOW_UPDATE, PING and SETTINGS: a tiny turn counts where nearly all are tiny.
+ */
+BW_INLINE int sense_turn_is_under_way(const struct sense_turn *t, const struct sense_turns *all, __u32 bytes)
+{
+	if (!t->began || t->answered)
+		return 0;
+	return bytes > SENSE_TINY || 20ULL * all->tiny >= 19ULL * all->over;
+}
+
 #endif

@@ -199,6 +199,24 @@ BW_INLINE void sense_finish_turn(struct sense_endpoint *e, __u64 now)
 	sense_count_turn(e, sense_tails_of(e));
 }
 
+/* What began at `since` or later and is under way has lasted so long, and nobody knows how much longer. */
+BW_NOINLINE int sense_cut_off(struct sense_endpoint *e, __u64 since, __u64 now)
+{
+	struct sense_tails *t;
+	__u32 unfinished;
+
+	if (!e || e->tails >= SENSE_TAILS)
+		return 0;
+	unfinished = e->tails + SENSE_TAILS;
+	t = bpf_map_lookup_elem(&tails, &unfinished);
+	if (!t)
+		return 0;
+	sense_asks_censor(&e->asks, &t->matched, since, now);
+	if (e->rec.turn.began && e->rec.turn.began >= since && now > e->rec.turn.began)
+		sense_hist_add(&t->turns, now - e->rec.turn.began, 1);
+	return 0;
+}
+
 BW_INLINE struct sense_runs *sense_runs(void)
 {
 	return &runs[bpf_get_smp_processor_id() & (SENSE_MOST_CPUS - 1)];
@@ -239,6 +257,12 @@ BW_INLINE __u64 sense_data_segs(const struct tcp_sock *tp)
 	return (__u64)tp->data_segs_in + tp->data_segs_out;
 }
 
+/* tcp_nagle_check(): less than a segment is held while data is out. */
+BW_INLINE __u32 sense_nagled(const struct tcp_sock *tp)
+{
+	return tp->nonagle || !tp->packets_out ? 0 : tp->mss_cache;
+}
+
 BW_INLINE void sense_view(const struct tcp_sock *tp, struct sense_sock_view *v)
 {
 	v->write_seq = tp->write_seq;
@@ -246,6 +270,8 @@ BW_INLINE void sense_view(const struct tcp_sock *tp, struct sense_sock_view *v)
 	v->copied_seq = tp->copied_seq;
 	v->rcv_wup = tp->rcv_wup;
 	v->last_tx = tp->tcp_wstamp_ns;
+	v->snd_nxt = tp->snd_nxt;
+	v->nagled = sense_nagled(tp);
 }
 
 /*
@@ -356,6 +382,8 @@ BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *
 	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
 	r->info.corked = tp->nonagle & TCP_NAGLE_CORK;
 	r->info.mss = tp->mss_cache;
+	r->info.unsent = r->unsent;
+	r->info.oldest = r->info.under_way = 0;
 }
 
 #endif

@@ -7,7 +7,7 @@ use batchwise_core::passive::address;
 use batchwise_core::sense::connection::{Connection, Quiet, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
-use batchwise_core::sense::sample::Sample;
+use batchwise_core::sense::sample::{Sample, Unsent};
 use batchwise_core::sense::turns::Turns;
 use batchwise_core::sense::wire::{PeerQueue, Queue};
 
@@ -80,6 +80,10 @@ impl From<&types::sense_record> for Connection {
                     tiny: r.turns.tiny,
                     strays: r.turns.strays,
                 },
+                unsent: Unsent {
+                    time: r.info.unsent.time,
+                    held: r.info.unsent.held,
+                },
                 rtt_min: known_rtt(r.info.rtt_min_us),
                 late_send: r.flags & LATE_SEND != 0,
             },
@@ -97,6 +101,8 @@ fn vitals(info: &types::sense_sock_info) -> Vitals {
         rtt: u64::from(info.srtt_us) * 1_000,
         mss: info.mss,
         corked: info.corked != 0,
+        under_way: info.under_way,
+        oldest: info.oldest,
     }
 }
 

@@ -119,7 +119,8 @@ int BPF_PROG(sense_segment, struct sock *sk, const struct sk_buff *skb)
 	if (SENSE_WANT(units, SENSE_SEGS))
 		nsegs = sense_gso_segs(skb) ?: 1;
 	sense_log(e, now, tp->tcp_wstamp_ns, seq, cb->ack_seq, tp->rcv_wup,
-		  sense_arrival_extent(len, nsegs, flags & TCPHDR_PSH));
+		  sense_arrival_extent(len, nsegs, sense_backlog(tp->write_seq, tp->snd_nxt, sense_nagled(tp)),
+				       flags & TCPHDR_PSH));
 	if (sense_log_is_filling(e)) {
 		sense_version_bump(e);
 		sense_drain_log(e);
@@ -245,8 +246,12 @@ int BPF_PROG(sense_state, struct sock *sk, int old, int new)
 		return 0;
 	e->rec.flags |= SENSE_F_CLOSED;
 	sense_drain_log_apart(e);
-	if (e->rec.epoch == epoch && !paused)
-		sense_finish_turn(e, bpf_ktime_get_ns());
+	if (e->rec.epoch == epoch && !paused) {
+		__u64 now = bpf_ktime_get_ns();
+
+		sense_finish_turn(e, now);
+		sense_cut_off(e, 0, now);
+	}
 	sense_sock_info(e, tp);
 	if (bpf_ringbuf_output(&closed, &e->rec, sizeof(e->rec), 0))
 		__sync_fetch_and_add(&lost_events, 1);
@@ -273,39 +278,38 @@ int sense_adopt(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Whether items have been queued since the epoch's beginning, or since their event in it. */
-BW_INLINE bool sense_holds(const struct sense_endpoint *e, const struct tcp_sock *tp)
+/* Whether items are queued as far as is known. */
+BW_INLINE bool sense_holds(const struct sense_endpoint *e)
 {
-	struct sense_sock_view v;
 	__u32 items = 0;
 
 	for (int i = 0; i < SENSE_QUEUES; i++)
 		items |= e->rec.q[SENSE_CALLS][i].size | e->rec.q[SENSE_BYTES][i].size;
-	if (!items)
-		return false;
-	sense_view(tp, &v);
-	return e->rec.epoch == epoch || sense_is_unchanged(e, &v, tp->snd_una);
+	return items;
+}
+
+/* What waits now, where nothing is unknown since the last event. */
+BW_INLINE void sense_look(struct sense_endpoint *e, const struct sense_sock_view *v)
+{
+	__u64 until = paused ? epoch_ended : bpf_ktime_get_ns();
+	__u64 since = e->rec.epoch == epoch ? e->rec.last : epoch_began;
+
+	sense_count_under_way(e, until);
+	if (until > since)
+		sense_unsent_add(&e->rec.info.unsent,
+				 sense_backlog(v->write_seq, v->snd_nxt, v->nagled), until - since);
 }
 
 /*
- * The epoch has ended. What was under way counts as that, and what had been answered as over: nothing that
- * came later is known.
+ * The epoch has ended. What began in it and is under way counts as that, and what had been answered as over:
+ * nothing that came later is known.
  */
 BW_NOINLINE int sense_censor(struct sense_endpoint *e)
 {
-	struct sense_tails *t;
-	__u32 unfinished;
-
-	if (!e || e->tails >= SENSE_TAILS)
-		return 0;
-	sense_finish_turn(e, epoch_ended);
-	unfinished = e->tails + SENSE_TAILS;
-	t = bpf_map_lookup_elem(&tails, &unfinished);
-	if (!t)
-		return 0;
-	sense_asks_censor(&e->asks, &t->matched, epoch_ended);
-	if (e->rec.turn.began && epoch_ended > e->rec.turn.began)
-		sense_hist_add(&t->turns, epoch_ended - e->rec.turn.began, 1);
+	if (e) {
+		sense_finish_turn(e, epoch_ended);
+		sense_cut_off(e, epoch_began, epoch_ended);
+	}
 	return 0;
 }
 
@@ -324,7 +328,8 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct sense_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
 	__u64 entry, version, after;
-	bool holds;
+	bool stands, holds;
+	struct sense_sock_view v;
 
 	if (!e)
 		return 0;
@@ -333,8 +338,12 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 		sense_censor(e);
 	}
 	version = bw_load(&e->rec.version);
-	holds = sense_holds(e, tp);
+	sense_view(tp, &v);
+	stands = e->rec.epoch == epoch || sense_is_unchanged(e, &v, tp->snd_una);
+	holds = stands && sense_holds(e);
 	sense_sock_info(e, tp);
+	if (stands)
+		sense_look(e, &v);
 	if (skip_unchanged && !holds && e->told == version && e->logged == e->tail) {
 		struct sense_quiet quiet = {
 			.cookie = e->rec.cookie,

@@ -243,7 +243,7 @@ fn what_is_under_way_is_told_with_its_age_and_nothing_is_lost_where_there_is_no_
     for n in 0..130 {
         bw_twin_asks_begin(&mut asks, 64 * (n + 1), 1_000, &mut unmatched);
     }
-    bw_twin_asks_censor(&mut asks, &mut found, 33_000);
+    bw_twin_asks_censor(&mut asks, &mut found, 0, 33_000);
     assert_eq!((unmatched, counts(&found)), (0, 130));
     assert_eq!(found.count[bw_twin_hist_bucket(32_000) as usize], 130);
     // a server reads them all, and answers

@@ -38,7 +38,9 @@ pub struct Estimate {
 impl Estimate {
     /// Takes in what the requests are. Where they are turns, the turn is what a client feels; a server does not
     /// see the part of the network's time that is before its requests' arrival and after its answers have left.
-    pub fn take_turns(&mut self, flow: &Flow, requests: Requests, side: Side) {
+    ///
+    /// `mean` is that of a turn, ns.
+    pub fn take_turns(&mut self, flow: &Flow, requests: Requests, side: Side, mean: Option<f64>) {
         match requests {
             Requests::Pipelined => (),
             Requests::Unknown(why) => {
@@ -63,7 +65,7 @@ impl Estimate {
                 let network = self.latency.network;
                 let unseen = network.zip(self.stages.unread_local);
                 let unseen = unseen.map_or(0, |(network, unread)| network.saturating_sub(unread));
-                let turn = flow.turns.mean().map(|turn| match side {
+                let turn = mean.map(|turn| match side {
                     Side::Client => ns(turn),
                     Side::Server => ns(turn) + unseen,
                 });
@@ -264,6 +266,7 @@ pub fn two_sided(flow: &Flow, unit: Unit, side: Side) -> Option<Estimate> {
             unread_local: Some(ns(unread_here)),
             unread_remote: Some(ns(unread_there)),
             ackdelay_remote: Some(ns(larger.ackdelay)),
+            ..Stages::default()
         },
         confidence: of_flow(Estimator::TwoSided, flow, messages),
         throughput: 0.0,

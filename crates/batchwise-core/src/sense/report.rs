@@ -100,13 +100,22 @@ pub struct Latency {
     pub total: Option<u64>,
 }
 
-/// The mean queueing delays from which `network` was computed, ns. `unacked`, `ackdelay_remote`
+/// Mean delays, ns: those from which `network` was computed, and what waits to be sent. `unacked`, `ackdelay_remote`
 /// belong to the end that `view` names and to its peer. null is "not known", never 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stages {
     /// Handed over by the application, not yet acknowledged, ns. null: not known.
     pub unacked: Option<u64>,
+    /// Handed over by the application here and not yet transmitted: how long in a message (a request or its answer,
+    /// where turns are known; else a send) something waited for Nagle's algorithm, a cork, pacing or the window, ns.
+    /// null: no message passed.
+    #[serde(default)]
+    pub unsent: Option<u64>,
+    /// Of `unsent`, how long less than a segment waited for an acknowledgment: Nagle's algorithm, ns. null: no
+    /// message passed.
+    #[serde(default)]
+    pub held_by_nagle: Option<u64>,
     /// Received here, not yet read by the application here, ns. null: not known.
     pub unread_local: Option<u64>,
     /// Received by the peer, not yet read by its application, ns. null: not known.
@@ -165,15 +174,15 @@ pub struct Line {
     pub throughput_per_s: f64,
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
-    /// Why there is no total latency: `several requests at once`, `the shortest messages take longest`. null: there is
-    /// one, or nothing passed.
+    /// Why there is no total latency: `several requests at once`, `the shortest messages take longest`; or no
+    /// percentile: `requests are not answered`. null: there is one, or nothing passed.
     #[serde(default)]
     pub why: Option<String>,
     /// Standard error of each, ns: requests that were not counted differ from those that were, and
     /// counting itself is a few percent off.
     #[serde(default)]
     pub stderr_ns: Latency,
-    /// The mean queueing delays that `network` was computed from, ns.
+    /// Mean delays at the stages of a message, ns.
     pub stages_ns: Stages,
     /// Percentiles of the latency of requests, ns. All null with `--per-connection`, and in units
     /// other than `sends`.
@@ -182,6 +191,12 @@ pub struct Line {
     /// How many requests the percentiles are of.
     #[serde(default)]
     pub matched: u64,
+    /// Requests that are under way at the interval's end. null: which sends are requests is not known.
+    #[serde(default)]
+    pub under_way: Option<u64>,
+    /// How long the oldest of them has been, ns. null: none is known to be.
+    #[serde(default)]
+    pub oldest_ns: Option<u64>,
     /// Nagle's algorithm on the sockets at this end.
     pub nagle: Nagle,
     /// What sensing cost in this interval, all services together: CPU time of the agent and of its

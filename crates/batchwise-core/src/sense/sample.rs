@@ -24,10 +24,31 @@ pub struct Sample {
     pub unsure: u32,
     /// Turns of this end.
     pub turns: Turns,
+    /// What this end handed over and could not send at once.
+    pub unsent: Unsent,
     /// Smallest round trip that TCP has measured lately, ns; 0 when it has none.
     pub rtt_min: u64,
     /// Send times are taken after the call, not at its beginning.
     pub late_send: bool,
+}
+
+/// Time in which something was handed over and had not left, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unsent {
+    /// All of it.
+    pub time: u64,
+    /// Of it, time in which Nagle's algorithm held less than a segment.
+    pub held: u64,
+}
+
+impl Unsent {
+    /// What was added since `earlier`, which may have taken something for unsent that a timer had sent.
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            time: self.time.saturating_sub(earlier.time),
+            held: self.held.saturating_sub(earlier.held),
+        }
+    }
 }
 
 impl Sample {
@@ -59,6 +80,7 @@ impl Sample {
     pub fn since_pause(&self, earlier: &Self) -> Flow {
         let mut flow = Flow {
             turns: self.turns.since(&earlier.turns),
+            unsent: self.unsent.since(&earlier.unsent),
             rtt_min: self.rtt_min,
             late_send: self.late_send,
             ..Flow::default()
@@ -110,6 +132,8 @@ pub struct Flow {
     pub unsure: u64,
     /// Turns of this end.
     pub turns: Turns,
+    /// As in [`Sample`].
+    pub unsent: Unsent,
     /// By how many more messages were read here and not yet answered, or answered and not yet
     /// acknowledged, at the end than at the beginning.
     pub under_way: i64,
@@ -155,6 +179,8 @@ impl Flow {
         self.overlaps += other.overlaps;
         self.unsure += other.unsure;
         self.turns.add(&other.turns);
+        self.unsent.time += other.unsent.time;
+        self.unsent.held += other.unsent.held;
         self.under_way += other.under_way;
         self.late_send |= other.late_send;
     }

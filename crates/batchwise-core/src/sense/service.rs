@@ -1,6 +1,9 @@
 //! A service's connections in one interval, summed so that every request weighs alike, and the one
 //! estimate that is made of them.
 
+use alloc::vec::Vec;
+
+use crate::sense::confidence;
 use crate::sense::estimate::{self, Estimate};
 use crate::sense::hint;
 use crate::sense::queue::Window;
@@ -24,6 +27,8 @@ pub struct ServiceSum {
     /// … and as they told this end.
     application: Window,
     latencies: Latencies,
+    /// Requests that are under way when the interval ends: for how long, ns, and how many.
+    hanging: Vec<(u64, u32)>,
     items: u64,
     items_both: u64,
     items_hinted: u64,
@@ -41,6 +46,7 @@ impl ServiceSum {
             hint: Window::default(),
             application: Window::default(),
             latencies: Latencies::default(),
+            hanging: Vec::new(),
             items: 0,
             items_both: 0,
             items_hinted: 0,
@@ -78,6 +84,24 @@ impl ServiceSum {
         }
     }
 
+    /// Requests of a connection have been under way for so long, ns.
+    pub fn hang(&mut self, age: u64, requests: u32) {
+        self.hanging.push((age, requests));
+    }
+
+    /// How many requests are under way, where it is known what one is, and for how long the oldest has been, ns.
+    pub fn under_way(&self) -> (Option<u64>, Option<u64>) {
+        if matches!(self.requests(), Requests::Unknown(_)) {
+            return (None, None);
+        }
+        let requests = self
+            .hanging
+            .iter()
+            .map(|(_, requests)| u64::from(*requests));
+        let ages = self.hanging.iter().map(|(age, _)| *age);
+        (Some(requests.sum()), ages.max())
+    }
+
     fn requests(&self) -> Requests {
         let answers = match self.side {
             Side::Server => Queue::Unacked,
@@ -95,18 +119,28 @@ impl ServiceSum {
         }
     }
 
-    /// Percentiles, where requests were matched; `e` is the estimate of the same time. A server does not
-    /// see the network's part: it is added.
-    pub fn tails(&self, e: &Estimate) -> (Tails, u64) {
+    /// Percentiles, where requests were matched, and of how many; `e` is the estimate of the same time, in which
+    /// a share of the requests was counted. A server does not see the network's part: it is added. Where requests
+    /// were under way through all of the `interval`, ns, and hide a percentile, users feel more than the mean says.
+    pub fn tails(&self, e: &mut Estimate, share: f64, interval: u64) -> (Tails, u64) {
         let network = e.latency.network.zip(e.stages.unread_local);
         let beside = match self.side {
             Side::Server => network.map_or(0, |(network, unread)| network.saturating_sub(unread)),
             Side::Client => 0,
         };
-        match self.histogram() {
-            Some(known) => (known.tails(beside), known.requests()),
-            None => (Tails::default(), 0),
+        let Some(known) = self.histogram() else {
+            return (Tails::default(), 0);
+        };
+        let tails = match &self.hanging[..] {
+            [] => known.tails(beside),
+            hanging => known.with_hanging(share, hanging).tails(beside),
+        };
+        let through = self.hanging.iter().any(|(age, _)| *age > interval);
+        if tails.p99.is_none() && through {
+            e.confidence *= confidence::UNKNOWN;
+            e.why = Some(Why::Unanswered);
         }
+        (tails, known.requests())
     }
 
     /// Requests on a connection. A send call of the client's is the best witness, its own or as
@@ -160,8 +194,18 @@ impl ServiceSum {
         let (alone, requests) = (e.estimator.is_one_sided(), self.requests());
         // with both ends' queues a message of the transport weighs as one, and hides nothing
         if alone || requests != Requests::Unknown(Why::TinyTakeLongest) {
-            e.take_turns(&self.all, requests, self.side);
+            let mean = turns
+                .mean()
+                .map(|mean| mean * self.latencies.turns.stretch());
+            e.take_turns(&self.all, requests, self.side, mean);
         }
+        let messages = match requests {
+            Requests::Turns => turns.over.into(),
+            _ => self.all.here(Item::Calls, Queue::Unacked).total,
+        };
+        let each = |ns: u64| ns.checked_div(messages);
+        e.stages.unsent = each(self.all.unsent.time);
+        e.stages.held_by_nagle = each(self.all.unsent.held);
         match alone && requests == Requests::Turns {
             true => turns.begun.into(),
             false => self.items,

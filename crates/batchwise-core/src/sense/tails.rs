@@ -46,6 +46,12 @@ impl Latencies {
     }
 }
 
+/// The bucket of a latency in units: `sense_hist_bucket` of lib/asks.h.
+fn bucket(units: u64) -> usize {
+    let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);
+    ((shift << SUB) as usize) + (units >> shift) as usize
+}
+
 /// Where the bucket begins, in units.
 fn edge(bucket: usize) -> u64 {
     let bucket = bucket as u64;
@@ -59,10 +65,58 @@ impl Histogram {
         self.over.iter().sum()
     }
 
-    /// Their mean, ns; requests that were not over are no part of it.
+    /// Their mean, ns.
     pub fn mean(&self) -> Option<f64> {
         let requests = self.requests();
-        (requests > 0).then(|| self.sum as f64 / requests as f64)
+        (requests > 0).then(|| self.sum as f64 / requests as f64 * self.stretch())
+    }
+
+    /// By how much the mean of all is larger than of those that were over, as the long ones are cut off more often:
+    /// up to the longest that was seen, the area below the share of those that last longer.
+    pub fn stretch(&self) -> f64 {
+        let (mut longer, mut area, mut over) = (1.0, 0.0, 0.0);
+        let longest = self.over.len().max(self.unfinished.len());
+        let last = (0..longest).rposition(|i| self.ended(i) > 0);
+        let mut at_risk: u64 = (0..longest).map(|i| self.ended(i)).sum();
+        let mut since = 0.0;
+        for i in 0..last.map_or(0, |last| last + 1) {
+            let ended = self.over.get(i).copied().unwrap_or(0);
+            if self.ended(i) == 0 {
+                continue;
+            }
+            let middle = (edge(i) + edge(i + 1)) as f64 / 2.0;
+            area += longer * (middle - since);
+            since = middle;
+            longer *= 1.0 - ended as f64 / at_risk as f64;
+            over += middle * ended as f64;
+            at_risk -= self.ended(i);
+        }
+        match over > 0.0 {
+            true => area / (over / self.requests() as f64),
+            false => 1.0,
+        }
+    }
+
+    /// How many were over or cut off in a bucket.
+    fn ended(&self, bucket: usize) -> u64 {
+        let of = |counts: &[u64]| counts.get(bucket).copied().unwrap_or(0);
+        of(&self.over) + of(&self.unfinished)
+    }
+
+    /// For a share of the requests it was counted; in addition, so many are known to be under way, for so long, ns.
+    pub fn with_hanging(&self, share: f64, hanging: &[(u64, u32)]) -> Self {
+        let mut all = self.clone();
+        for count in all.over.iter_mut().chain(&mut all.unfinished) {
+            *count = (*count as f64 / share) as u64;
+        }
+        for (age, requests) in hanging {
+            let bucket = bucket(age >> self.shift);
+            if all.unfinished.len() <= bucket {
+                all.unfinished.resize(bucket + 1, 0);
+            }
+            all.unfinished[bucket] += u64::from(*requests);
+        }
+        all
     }
 
     /// Latencies, ns, and how many of those that were over lasted about so long.
@@ -144,15 +198,12 @@ impl Histogram {
 /// Histograms for tests.
 #[cfg(test)]
 pub(super) mod samples {
-    use super::{Histogram, SUB};
+    use super::Histogram;
 
     pub const SHIFT: u32 = 5;
 
-    /// As `sense_hist_bucket` of lib/asks.h, which a test holds against it.
     pub fn bucket(ns: u64) -> usize {
-        let units = ns >> SHIFT;
-        let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);
-        ((shift << SUB) as usize) + (units >> shift) as usize
+        super::bucket(ns >> SHIFT)
     }
 
     pub fn of(over: &[u64], unfinished: &[u64]) -> Histogram {
@@ -252,6 +303,11 @@ mod tests {
         assert!(near(h.quantile(0.99), 99_000), "{:?}", h.quantile(0.99));
         let naive = of(&over, &[]);
         assert!(naive.quantile(0.5).unwrap() < 45_000);
+        let means = [h.mean().unwrap(), naive.mean().unwrap()];
+        assert!(
+            (means[0] / 50_500.0 - 1.0).abs() < 0.02 && means[1] < 45_000.0,
+            "{means:?}"
+        );
     }
 
     proptest! {

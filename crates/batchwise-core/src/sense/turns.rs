@@ -53,6 +53,8 @@ pub enum Why {
     SeveralAtOnce,
     /// The shortest messages take longest: some of the turns may be a transport's own.
     TinyTakeLongest,
+    /// So many requests are under way that percentiles cannot be told.
+    Unanswered,
 }
 
 impl Turns {
@@ -118,6 +120,7 @@ impl Why {
         match self {
             Self::SeveralAtOnce => "several requests at once",
             Self::TinyTakeLongest => "the shortest messages take longest",
+            Self::Unanswered => "requests are not answered",
         }
     }
 }

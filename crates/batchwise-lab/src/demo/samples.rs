@@ -56,12 +56,15 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
             unread_local: Some(total / 8),
             unread_remote: Some(total / 8),
             ackdelay_remote: Some(total / 12),
+            ..Stages::default()
         },
         tails_ns: Tails {
             p99: Some(total * 3),
             ..Tails::default()
         },
         matched: 400,
+        under_way: Some(0),
+        oldest_ns: None,
         nagle: if side == Side::Client {
             Nagle::Off
         } else {

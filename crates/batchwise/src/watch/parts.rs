@@ -1,7 +1,7 @@
 //! A line's latency as the consecutive parts that people see, and the words for its properties:
 //! what the text and the terminal view have in common.
 
-use batchwise_core::sense::report::{Estimator, Line, Unit, View};
+use batchwise_core::sense::report::{Estimator, Line, Stages, Unit, View};
 use ratatui::style::Color;
 
 use crate::frame::human;
@@ -70,6 +70,33 @@ pub const fn estimate(line: &Line) -> &'static str {
     }
 }
 
+/// What an operator is to know of a line beside its numbers; empty where there is nothing.
+pub fn notes(line: &Line) -> String {
+    let mut notes: Vec<String> = line.why.iter().cloned().collect();
+    let through = line.oldest_ns.filter(|age| *age > line.interval_ns);
+    if let (Some(requests), Some(age)) = (line.under_way, through) {
+        let age = human::duration(age);
+        notes.push(format!("{requests} under way, the oldest for {age}"));
+    }
+    let Stages {
+        unsent,
+        held_by_nagle,
+        unacked,
+        ..
+    } = line.stages_ns;
+    let whole = line.latency_ns.total.max(unacked).unwrap_or(0);
+    let much = |ns: Option<u64>| ns.filter(|ns| *ns > 0 && ns.saturating_mul(NOTED) >= whole);
+    match (much(held_by_nagle), much(unsent)) {
+        (Some(held), _) => notes.push(format!("Nagle's algorithm holds {}", human::duration(held))),
+        (None, Some(unsent)) => notes.push(format!("{} unsent", human::duration(unsent))),
+        (None, None) => {}
+    }
+    notes.join("; ")
+}
+
+/// What takes at least one in so many parts of a latency is worth a note.
+const NOTED: u64 = 5;
+
 /// What the throughput counts each second: a send is taken for a request.
 pub const fn per_second(unit: Unit) -> &'static str {
     match unit {
@@ -92,6 +119,19 @@ mod tests {
         assert!(!transit.upper_bound);
         assert_eq!([here.ns, peer.ns], [Some(3_100), Some(2_700)]);
         assert_eq!(application.ns, line.latency_ns.turnaround);
+    }
+
+    #[test]
+    fn notes_say_why_a_number_is_missing_what_hangs_and_what_nagle_holds() {
+        assert_eq!(notes(&samples::two_sided()), "");
+        let mut line = samples::local();
+        line.stages_ns.unsent = Some(40_000);
+        assert_eq!(notes(&line), "40.0 µs unsent");
+        line.stages_ns.held_by_nagle = Some(39_000);
+        (line.under_way, line.oldest_ns) = (Some(3), Some(5_000_000_000));
+        line.why = Some("requests are not answered".into());
+        let all = "requests are not answered; 3 under way, the oldest for 5.00 s; Nagle's algorithm holds 39.0 µs";
+        assert_eq!(notes(&line), all);
     }
 
     #[test]

@@ -44,11 +44,12 @@ impl View for Interval {
         Column::right("counted", 7, |l: &Line| plain(human::percent(l.coverage))).text_only(),
         Column::right("cost", 6, |l: &Line| plain(human::percent(l.cost))).text_only(),
         Column::right("lost", 4, |l: &Line| plain(l.lost_events.to_string())).text_only(),
+        Column::left("notes", 5, |l: &Line| plain(parts::notes(l))).text_only(),
     ];
     const NAME: &'static str = "watch";
     const WAITING: &'static str =
         "a service appears here as soon as its connections carry requests";
-    const DETAILS: u16 = 6;
+    const DETAILS: u16 = 7;
 
     fn rows(&self) -> Vec<&Line> {
         self.0.iter().collect()
@@ -122,6 +123,7 @@ impl View for Interval {
             labels,
             times,
             Text::from(state),
+            Text::from(format!(" {}", parts::notes(line)).yellow()),
         ]
     }
 }

@@ -27,6 +27,8 @@ pub fn two_sided() -> Line {
             total: Some(34_120),
         },
         stages_ns: Stages {
+            unsent: Some(400),
+            held_by_nagle: Some(0),
             unacked: Some(19_200),
             unread_local: Some(3_100),
             unread_remote: Some(2_700),
@@ -39,6 +41,8 @@ pub fn two_sided() -> Line {
             p999: Some(90_300),
         },
         matched: 716,
+        under_way: Some(0),
+        oldest_ns: None,
         nagle: Nagle::Off,
         cost: 0.0097,
         coverage: 0.143,
@@ -70,6 +74,8 @@ pub fn local() -> Line {
         },
         tails_ns: Tails::default(),
         matched: 0,
+        under_way: Some(0),
+        oldest_ns: None,
         nagle: Nagle::Mixed,
         lost_events: 7,
         ..two_sided()

@@ -40,6 +40,8 @@ struct Group {
     windows: u32,
     /// Of the last window.
     delays: Delays,
+    /// Of the last reading, by connection: when the oldest request began that is under way, and how many are.
+    under_way: Vec<(u64, u32)>,
 }
 
 /// The interval that a line is about.
@@ -105,6 +107,7 @@ impl Services {
         }
         for group in self.groups.values_mut() {
             (group.open, group.nagle_off) = (0, 0);
+            group.under_way.clear();
         }
         for c in self.tracker.connections() {
             if c.stage != Stage::Missing {
@@ -168,6 +171,13 @@ impl Services {
                 [0, _] => share_of_time,
                 [passed, counted] => (counted as f64 / passed as f64).min(1.0),
             };
+            for (began, requests) in group.under_way {
+                let age = self.read_at.saturating_sub(began);
+                group
+                    .sums
+                    .iter_mut()
+                    .for_each(|sum| sum.hang(age, requests));
+            }
             let spread = self.spreads.get(&key);
             let variance = spread.map_or(Some(0.0), |s| s.of_mean(group.windows, coverage));
             for (unit, sum) in self.units.iter().zip(&mut group.sums) {
@@ -182,7 +192,8 @@ impl Services {
                     _ if coverage > 0.0 => share_of_time / coverage,
                     _ => 1.0,
                 };
-                let (tails_ns, matched) = sum.tails(&e);
+                let (tails_ns, matched) = sum.tails(&mut e, coverage, interval_ns);
+                let (under_way, oldest_ns) = sum.under_way();
                 if let Some(known) = sum.histogram().filter(|_| *unit == Unit::Sends) {
                     histograms.insert((key.server, key.side), known.clone());
                 }
@@ -209,6 +220,8 @@ impl Services {
                     stages_ns: e.stages,
                     tails_ns,
                     matched,
+                    under_way,
+                    oldest_ns,
                     nagle,
                     cost: span.cost,
                     coverage,
@@ -245,12 +258,17 @@ fn add(
         segments: [0; 2],
         windows: 0,
         delays: Delays::default(),
+        under_way: Vec::new(),
     });
     match c.stage {
         Stage::Closed => group.closed += 1,
         _ => {
             group.open += 1;
             group.nagle_off += u64::from(last.nagle_off);
+            if last.vitals.under_way > 0 {
+                let oldest = (last.vitals.oldest, last.vitals.under_way);
+                group.under_way.push(oldest);
+            }
         }
     }
     if let Some([passed, counted]) = c.segments {

@@ -115,7 +115,7 @@ impl Metrics for WatchMetrics {
         ),
         Family::seconds(
             "stage",
-            "Mean queueing delays that the network latency was computed from",
+            "Mean delays at the stages of a message; held_by_nagle is a part of unsent",
             |m| m.lines.iter().flat_map(stages).collect(),
         ),
         Family::seconds(
@@ -132,6 +132,16 @@ impl Metrics for WatchMetrics {
             "connections",
             "Connections that were open at any time in the latest interval",
             |m| of_lines(m, series, |line| line.connections as f64),
+        ),
+        Family::gauge(
+            "requests_under_way",
+            "Requests under way at the end of the latest interval",
+            |m| known_of_lines(m, |line| line.under_way.map(|n| n as f64)),
+        ),
+        Family::seconds(
+            "oldest_request",
+            "How long the oldest request under way has been, at the end of the latest interval",
+            |m| known_of_lines(m, |line| line.oldest_ns.map(seconds)),
         ),
         Family::gauge(
             "confidence",
@@ -195,6 +205,13 @@ fn of_lines(
     lines.map(|line| (labels(line), value(line))).collect()
 }
 
+fn known_of_lines(metrics: &WatchMetrics, value: fn(&Line) -> Option<f64>) -> Vec<(Labels, f64)> {
+    let lines = metrics.lines.iter();
+    lines
+        .filter_map(|line| Some((estimate(line), value(line)?)))
+        .collect()
+}
+
 fn latencies(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
     let latency = &line.latency_ns;
     known(
@@ -228,6 +245,8 @@ fn stages(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
         line,
         "stage",
         [
+            ("unsent", stages.unsent),
+            ("held_by_nagle", stages.held_by_nagle),
             ("unacked", stages.unacked),
             ("unread_local", stages.unread_local),
             ("unread_remote", stages.unread_remote),
