@@ -40,6 +40,13 @@ impl End {
         let end = self.v.write_seq + bytes;
         bw_twin_send(&mut self.e, self.now, &self.v, end, 0, 1448);
         (self.v.write_seq, self.v.last_tx) = (end, self.now);
+        self.v.snd_nxt = end;
+        self
+    }
+
+    /// So many bytes of what was sent last have not left.
+    fn hold(&mut self, bytes: u32) -> &mut Self {
+        self.v.snd_nxt = self.v.write_seq - bytes;
         self
     }
 
@@ -97,6 +104,26 @@ fn a_servers_turn_lasts_until_its_answers_last_byte_has_left() {
     // the time is kept in units of 1,024 ns
     assert_eq!((turns.over, turns.bytes), (1, 100));
     assert!(turns.took.abs_diff(41 * MS) < 1_024, "{turns:?}");
+}
+
+#[test]
+fn what_waits_to_leave_is_unsent_and_held_where_nagles_algorithm_holds_it() {
+    let mut server = End::server();
+    server.v.nagled = 1448;
+    server.hear(100).pass(MS).read().send(10).send(10).hold(10);
+    server.pass(40 * MS).hear_with(0, 10).hold(0);
+    // a long answer waits for the window
+    server
+        .pass(3 * MS)
+        .hear(100)
+        .read()
+        .send(100_000)
+        .hold(90_000);
+    server.pass(2 * MS).hear_with(0, 20).hold(0);
+    server.pass(5 * MS).read();
+    server.turns();
+    let unsent = server.e.rec.unsent;
+    assert_eq!((unsent.time, unsent.held), (42 * MS, 40 * MS));
 }
 
 #[test]

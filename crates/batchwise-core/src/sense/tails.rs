@@ -283,6 +283,16 @@ mod tests {
     }
 
     #[test]
+    fn requests_under_way_weigh_as_many_as_they_are_though_few_of_the_others_were_counted() {
+        // one in ten of 1,000 requests was counted; 100 hang
+        let h =
+            of(&[100_000; 100], &[]).with_hanging(0.1, &[(5_000_000_000, 60), (9_000_000_000, 40)]);
+        assert_eq!(h.requests(), 1_000);
+        assert!(near(h.quantile(0.9), 100_000), "{:?}", h.quantile(0.9));
+        assert_eq!(h.quantile(0.95), None);
+    }
+
+    #[test]
     fn a_window_that_cuts_requests_off_leaves_the_distribution_as_it_is() {
         // latencies of 1 to 100 µs, observed until a random time: the longer, the more often cut off
         let (mut over, mut cut) = (Vec::new(), Vec::new());

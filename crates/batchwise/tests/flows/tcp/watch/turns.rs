@@ -82,6 +82,40 @@ fn a_second_small_write_that_waits_for_a_delayed_ack_is_in_the_latency_of_both_e
             "{side:?}: {total} of {truth} ns"
         );
     }
+    for line in told(&lines, Side::Server) {
+        let held = line.stages_ns.held_by_nagle.expect("messages passed") as f64;
+        assert!((held / truth - 1.0).abs() < 0.15, "{held} of {truth} ns");
+    }
+}
+
+#[test]
+fn a_request_that_nobody_answers_is_under_way_at_both_ends_for_as_long_as_it_is() {
+    let stage = Stage::build("hang");
+    let (mut client, mut server, watch) = connected(&stage);
+    for _ in 0..20 {
+        client.write_all(&[b'x'; 50]).expect("sent");
+        server.read_exact(&mut [0; 50]).expect("a request");
+        std::thread::sleep(Duration::from_millis(20));
+        server.write_all(&[b'a'; 20]).expect("sent");
+        client.read_exact(&mut [0; 20]).expect("the answer");
+    }
+    let began = Instant::now();
+    client.write_all(&[b'x'; 50]).expect("sent");
+    server.read_exact(&mut [0; 50]).expect("a request");
+    let hangs = |line: &&Line| line.oldest_ns.is_some_and(|age| age > 1_000_000_000);
+    let lines = watch.until("lines of both ends", 0, |lines| {
+        [Side::Client, Side::Server]
+            .iter()
+            .all(|side| lines.iter().filter(hangs).any(|line| line.side == *side))
+    });
+    let waited = began.elapsed().as_nanos() as u64;
+    watch.finish();
+    for line in lines.iter().filter(hangs) {
+        assert_eq!(line.under_way, Some(1), "{line:?}");
+        assert!(line.oldest_ns < Some(waited), "{waited} ns: {line:?}");
+        let said = line.why.as_deref() == Some("requests are not answered");
+        assert!(said && line.tails_ns.p50.is_none(), "{line:?}");
+    }
 }
 
 #[test]
