@@ -8,6 +8,9 @@ use super::report::Tails;
 /// Buckets to the octave: each is at most 1/32 wide.
 const SUB: u32 = 5;
 
+/// The bucket of all that take too long for another one.
+const LONGEST: usize = 28 << SUB;
+
 /// Latencies of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
@@ -107,7 +110,7 @@ impl Histogram {
     }
 
     /// The latency, ns, that this share of the requests stays below. `None` where too many of them were
-    /// not over to tell, or there were none.
+    /// not over to tell, or took longer than buckets go, or there were none.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let unfinished = |i: usize| self.unfinished.get(i).copied().unwrap_or(0);
         let mut at_risk = self.requests() + self.unfinished.iter().sum::<u64>();
@@ -117,6 +120,9 @@ impl Histogram {
                 let before = longer;
                 longer *= 1.0 - over as f64 / at_risk as f64;
                 if longer <= 1.0 - share {
+                    if i >= LONGEST {
+                        return None;
+                    }
                     // evenly inside the bucket
                     let part = (before - (1.0 - share)) / (before - longer);
                     let (from, to) = (edge(i) as f64, edge(i + 1) as f64);
@@ -152,12 +158,12 @@ pub(super) mod samples {
     pub fn bucket(ns: u64) -> usize {
         let units = ns >> SHIFT;
         let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);
-        ((shift << SUB) as usize) + (units >> shift) as usize
+        super::LONGEST.min(((shift << SUB) as usize) + (units >> shift) as usize)
     }
 
     pub fn of(over: &[u64], unfinished: &[u64]) -> Histogram {
         let count = |all: &[u64]| {
-            let mut counts = alloc::vec![0; 896];
+            let mut counts = alloc::vec![0; super::LONGEST + 1];
             all.iter().for_each(|&ns| counts[bucket(ns)] += 1);
             counts
         };
@@ -229,6 +235,15 @@ mod tests {
             None,
             "at least 200 µs, nobody knows how long"
         );
+    }
+
+    #[test]
+    fn what_takes_longer_than_buckets_go_is_not_told_as_shorter() {
+        let second = 1_000_000_000;
+        let h = of(&[second, second, 140 * second, 1_000 * second], &[]);
+        assert!(near(h.quantile(0.5), second));
+        assert_eq!(h.quantile(0.75), None);
+        assert_eq!(h.mean(), Some(285.5 * second as f64));
     }
 
     #[test]
