@@ -40,7 +40,13 @@ impl Latencies {
         self.matched.add(&other.matched);
     }
 
-    /// What was added since `earlier`; both only grow.
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        let empty = |h: &Histogram| h.over.iter().chain(&h.unfinished).all(|n| *n == 0);
+        empty(&self.turns) && empty(&self.matched)
+    }
+
+    /// What was added since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             turns: self.turns.since(&earlier.turns),
@@ -94,12 +100,13 @@ impl Histogram {
         }
     }
 
-    /// What was added since `earlier`; both only grow.
+    /// What was added since `earlier`. Each CPU counts in 32 bits, which wrap, and so does the sum of all.
     pub fn since(&self, earlier: &Self) -> Self {
         let new = |now: &[u64], then: &[u64]| {
             let then = then.iter().copied().chain(core::iter::repeat(0));
             let pairs = now.iter().zip(then);
-            pairs.map(|(now, then)| now.saturating_sub(then)).collect()
+            let new = pairs.map(|(now, then)| u64::from((*now as u32).wrapping_sub(then as u32)));
+            new.collect()
         };
         Self {
             over: new(&self.over, &earlier.over),
@@ -235,6 +242,17 @@ mod tests {
             None,
             "at least 200 µs, nobody knows how long"
         );
+    }
+
+    #[test]
+    fn what_is_counted_while_a_counter_wraps_is_not_lost() {
+        // two CPUs' counters, the first of which wraps
+        let count = |cpus: [u32; 2]| Histogram {
+            over: alloc::vec![cpus.into_iter().map(u64::from).sum()],
+            ..Histogram::default()
+        };
+        let (before, now) = (count([u32::MAX - 1, 5]), count([3, 7]));
+        assert_eq!(now.since(&before).over, [7]);
     }
 
     #[test]
