@@ -243,6 +243,8 @@ int BPF_PROG(sense_state, struct sock *sk, int old, int new)
 	tp = e ? sense_tcp(sk) : NULL;
 	if (!tp)
 		return 0;
+	/* it stays odd: whoever reads the connections meanwhile has this one from the ring */
+	sense_version_bump(e);
 	e->rec.flags |= SENSE_F_CLOSED;
 	sense_drain_log_apart(e);
 	if (e->rec.epoch == epoch && !paused)
