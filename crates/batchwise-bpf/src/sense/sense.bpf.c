@@ -33,7 +33,7 @@ BW_INLINE struct sense_endpoint *sense_start(struct sock *sk, __u32 flags)
 	sense_view(tp, &v);
 	sense_version_bump(e);
 	sense_identify(e, sk, side | flags);
-	e->tails = sense_tails_index(&e->rec);
+	e->tails = sense_tails_find(&e->rec);
 	e->rec.cookie = bpf_get_socket_cookie(sk);
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
 	e->rec.born = now;
@@ -298,10 +298,10 @@ BW_NOINLINE int sense_censor(struct sense_endpoint *e)
 	struct sense_tails *t;
 	__u32 unfinished;
 
-	if (!e || e->tails >= SENSE_TAILS)
+	if (!e || !sense_has_tails(e))
 		return 0;
 	sense_finish_turn(e, epoch_ended);
-	unfinished = e->tails + SENSE_TAILS;
+	unfinished = e->tails % SENSE_TAILS + SENSE_TAILS;
 	t = bpf_map_lookup_elem(&tails, &unfinished);
 	if (!t)
 		return 0;
@@ -330,6 +330,7 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 
 	if (!e)
 		return 0;
+	sense_hold_tails(e);
 	if (paused && e->rec.epoch == epoch && e->censored != epoch) {
 		e->censored = epoch;
 		sense_censor(e);

@@ -45,6 +45,9 @@ impl Shared {
         unsafe {
             AtomicU64::from_ptr(match which {
                 Tally::PageUsed => &raw mut (*all).page.used,
+                Tally::TailsTaken => &raw mut (*all).tails_taken,
+                Tally::TailsHeld => &raw mut (*all).tails_held,
+                Tally::TailsWanted => &raw mut (*all).tails_wanted,
             })
         }
     }
@@ -55,6 +58,12 @@ impl Shared {
 pub(crate) enum Tally {
     /// Bytes of the page.
     PageUsed,
+    /// Histograms that services have, a bit each.
+    TailsTaken,
+    /// Likewise those that connections have.
+    TailsHeld,
+    /// Connections that have none.
+    TailsWanted,
 }
 
 /// The value of a variable now.
