@@ -18,13 +18,14 @@
 
 enum sense_hist_size {
 	SENSE_HIST_SHIFT = 5,
-	SENSE_HIST_BUCKETS = 896,
+	SENSE_HIST_BUCKETS = 897, /* the last is of all from 2^(32 + SENSE_HIST_SHIFT) ns, 137 s, on */
 };
 
 /* Latencies of requests, in ns >> SENSE_HIST_SHIFT. */
 struct sense_hist {
 	__u64 sum; /* ns */
-	__u32 count[SENSE_HIST_BUCKETS];
+	__u32 count[SENSE_HIST_BUCKETS]; /* wrapping */
+	__u32 reserved;
 };
 
 /* Of a service. */
@@ -35,11 +36,19 @@ struct sense_tails {
 
 /* Which request a response answers is told for so many at once on a connection; a power of two. */
 #define SENSE_ASKS 128
-#define SENSE_ASK_SHIFT 5 /* 32 ns: 32 bits wrap in 137 s */
+#define SENSE_ASK_SHIFT 5
+
+/*
+ * When a request began, in 32 bits: 2^SENSE_ASK_SHIFT ns since the era began, for 69 s; where it is older than the
+ * era, which is then 34 s and more, SENSE_ASK_OLD and 2^SENSE_ASK_OLD_SHIFT ns (67 ms), which wrap in four years.
+ */
+#define SENSE_ASK_OLD 0x80000000U
+#define SENSE_ASK_OLD_SHIFT 26
+#define SENSE_ERA_SHIFT 35 /* ns: eras begin at multiples of 34 s */
 
 struct sense_ask {
 	__u32 end; /* of the request; at a client, once it is answered, of its response */
-	__u32 at;  /* when it began, in 2^SENSE_ASK_SHIFT ns */
+	__u32 at;  /* when it began, as above */
 };
 
 #define SENSE_SIZES 16 /* powers of two of bytes that requests have; a power of two */
@@ -53,10 +62,11 @@ struct sense_asks {
 	__u64 bytes; /* client: of the response that is arriving */
 	__u64 answered; /* client: bytes of responses so far, */
 	__u64 answers; /* and how many requests they answered */
-	__u32 merged; /* requests that are in others' entries, as there was no room */
+	__u32 era; /* its number */
 	__u32 asked;  /* client: where the last request ended that was answered */
 	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
-	__u32 behind; /* client: requests from before the reset may still be under way */
+	__u16 behind; /* client: requests from before the reset may still be under way */
+	__u16 merged; /* requests that are in others' entries, as there was no room */
 	__u32 length[SENSE_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
 	struct sense_ask ask[SENSE_ASKS];
 	__u8 more[SENSE_ASKS]; /* of them, in each entry */
@@ -70,11 +80,11 @@ BW_INLINE __u32 sense_hist_bucket(__u64 ns)
 	__u64 v = ns >> SENSE_HIST_SHIFT, more, shift;
 
 	/* at most 2^32 - 1; arithmetic throughout, as the verifier follows every branch */
-	more = -bw_less(0xffffffff, v);
-	v = (v & ~more) | (0xffffffff & more);
+	more = bw_less(0xffffffff, v);
+	v = (v & (more - 1)) | (0xffffffff & -more);
 	/* how far down the uppermost bit is to come */
 	shift = bw_msb(v | 1 << SENSE_HIST_SUB) - SENSE_HIST_SUB;
-	return (shift << SENSE_HIST_SUB) + (v >> shift);
+	return (shift << SENSE_HIST_SUB) + (v >> shift) + more;
 }
 
 BW_INLINE void sense_hist_add(struct sense_hist *h, __u64 ns, __u32 requests)
@@ -115,6 +125,46 @@ BW_INLINE __u32 sense_asks_in(const struct sense_asks *a, __u32 n)
 	return a->merged ? 1 + a->more[n & (SENSE_ASKS - 1)] : 1;
 }
 
+/* ns since the era began, in 2^SENSE_ASK_SHIFT. */
+BW_INLINE __u64 sense_asks_clock(const struct sense_asks *a, __u64 now)
+{
+	return (now >> SENSE_ASK_SHIFT) - ((__u64)a->era << (SENSE_ERA_SHIFT - SENSE_ASK_SHIFT));
+}
+
+/* How old the n-th is, ns; below 0 where it begins later. */
+BW_INLINE __s64 sense_asks_age(struct sense_asks *a, __u32 n, __u64 now)
+{
+	__u32 at = sense_ask(a, n)->at, old;
+
+	if (at & SENSE_ASK_OLD) {
+		old = ((__u32)(now >> SENSE_ASK_OLD_SHIFT) - at) & ~SENSE_ASK_OLD;
+		return (__u64)old << SENSE_ASK_OLD_SHIFT;
+	}
+	return (sense_asks_clock(a, now) - at) << SENSE_ASK_SHIFT;
+}
+
+/* Begins another era, 34 to 69 s ago. */
+BW_NOINLINE int sense_asks_begin_era(struct sense_asks *a, __u64 now)
+{
+	__u32 era = (now >> SENSE_ERA_SHIFT) - 1;
+
+	if (!a)
+		return 0;
+	for (int i = 0; i < SENSE_ASKS && a->tail + i != a->head; i++) {
+		struct sense_ask *ask = sense_ask(a, a->tail + i);
+		__u64 began = now - sense_asks_age(a, a->tail + i, now);
+
+		if (ask->at & SENSE_ASK_OLD)
+			continue;
+		if (began >> SENSE_ERA_SHIFT < era)
+			ask->at = SENSE_ASK_OLD | (__u32)(began >> SENSE_ASK_OLD_SHIFT);
+		else
+			ask->at -= (era - a->era) << (SENSE_ERA_SHIFT - SENSE_ASK_SHIFT);
+	}
+	a->era = era;
+	return 0;
+}
+
 /* A request: a client's is sent, a server's arrives, and ends there in the stream. */
 BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u32 *unmatched)
 {
@@ -135,7 +185,9 @@ BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u3
 	}
 	ask = sense_ask(a, a->head);
 	ask->end = end;
-	ask->at = now >> SENSE_ASK_SHIFT;
+	if (sense_asks_clock(a, now) >= SENSE_ASK_OLD)
+		sense_asks_begin_era(a, now);
+	ask->at = sense_asks_clock(a, now);
 	a->head++;
 }
 
@@ -149,7 +201,7 @@ BW_INLINE void sense_asks_move_last(struct sense_asks *a, __u32 end)
 /* The oldest request is over. */
 BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 now)
 {
-	__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail)->at;
+	__u64 took = sense_asks_age(a, a->tail, now);
 	__u32 requests = sense_asks_in(a, a->tail);
 
 	if (requests > 1) {
@@ -158,7 +210,7 @@ BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 
 	}
 	a->tail++;
 	if (h)
-		sense_hist_add(h, (__u64)took << SENSE_ASK_SHIFT, requests);
+		sense_hist_add(h, took, requests);
 }
 
 /* The length of responses to requests as long as the next one; 0: not known. */
@@ -381,19 +433,17 @@ BW_INLINE __u32 sense_asks_under_way(const struct sense_asks *a)
 /* When the oldest of them began; 0: there is none. */
 BW_INLINE __u64 sense_asks_oldest(struct sense_asks *a, __u64 now)
 {
-	__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail)->at;
-
-	return a->tail == a->head ? 0 : now - ((__u64)took << SENSE_ASK_SHIFT);
+	return a->tail == a->head ? 0 : now - sense_asks_age(a, a->tail, now);
 }
 
 /* What is under way now, and began at `since` or later, has lasted so long, and nobody knows how much longer. */
 BW_INLINE void sense_asks_censor(struct sense_asks *a, struct sense_hist *h, __u64 since, __u64 now)
 {
 	for (int i = 0; i < SENSE_ASKS && a->tail + i != a->head; i++) {
-		__u32 took = (__u32)(now >> SENSE_ASK_SHIFT) - sense_ask(a, a->tail + i)->at;
+		__s64 took = sense_asks_age(a, a->tail + i, now);
 
-		if (h && (__s32)took >= 0 && (__u64)took << SENSE_ASK_SHIFT <= now - since)
-			sense_hist_add(h, (__u64)took << SENSE_ASK_SHIFT, sense_asks_in(a, a->tail + i));
+		if (h && took >= 0 && took <= (__s64)(now - since))
+			sense_hist_add(h, took, sense_asks_in(a, a->tail + i));
 	}
 }
 

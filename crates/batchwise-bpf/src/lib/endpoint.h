@@ -94,7 +94,11 @@ struct sense_arrival {
  * kernel puts 72 bytes before us).
  */
 struct sense_endpoint {
-	__u64 reserved[7]; /* every look-up reads this line: never written */
+	/* every look-up reads this line: hardly ever written */
+	__u32 told; /* sense_dump's alone: the record's version that the agent had last; 0: none */
+	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
+	__u32 tails; /* the service's histograms, as `services` of sense/members.h says; 0: none */
+	__u32 reserved[11];
 
 	/* the logging side's alone */
 	__u64 logged_at;
@@ -116,16 +120,18 @@ struct sense_endpoint {
 	__u64 option_sent; /* ns */
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
-	__u32 told; /* sense_dump's alone: the record's version that the agent had last; 0: none */
-	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
-	__u32 tails; /* the index of the service's histogram; SENSE_TAILS: none */
-	__u32 reserved_tails;
 	struct sense_record rec;
-	struct sense_marks out;	 /* send calls not yet acknowledged */
+	struct sense_marks out; /* send calls not yet acknowledged */
 	struct sense_marks in_read; /* received messages not yet read */
-	struct sense_marks in_ack;	 /* received messages not yet acknowledged */
+	struct sense_marks in_ack; /* received messages not yet acknowledged */
+	struct sense_mark out_marks[SENSE_MARKS];
+	struct sense_mark in_read_marks[SENSE_MARKS];
+	struct sense_mark in_ack_marks[SENSE_ACK_MARKS];
 	struct sense_asks asks;
 };
+
+/* With the kernel's 72 bytes a page: the next size that it has is twice as large. */
+_Static_assert(sizeof(struct sense_endpoint) <= 4096 - 72, "a socket's storage is longer than a page");
 
 /*
  * TCP_DELACK_MIN is HZ/25 and TCP_BPF_DELACK_MAX at least 2 jiffies: an acknowledgment that leaves
@@ -212,11 +218,11 @@ BW_INLINE void sense_resync(struct sense_endpoint *e, __u32 units, __u64 now,
 	e->acked = v->rcv_nxt;
 	if (unacked) {
 		sense_q_enter(e, units, SENSE_UNACKED, now, unacked, 1, 1);
-		sense_mark_push(&e->out, e->wend, 1, 1);
+		sense_mark_push(&e->out, e->out_marks, SENSE_MARKS, e->wend, 1, 1);
 	}
 	if (unread) {
 		sense_q_enter(e, units, SENSE_UNREAD, now, unread, 1, 1);
-		sense_mark_push(&e->in_read, e->rcv, 1, 1);
+		sense_mark_push(&e->in_read, e->in_read_marks, SENSE_MARKS, e->rcv, 1, 1);
 	}
 }
 
@@ -266,11 +272,11 @@ BW_INLINE void sense_arrive(struct sense_endpoint *e, __u32 units, __u64 now, __
 	sense_q_enter(e, units, SENSE_UNREAD, now, bytes, calls, segs);
 	/* segments that end no message matter only where segments are counted */
 	if (calls || SENSE_WANT(units, SENSE_SEGS))
-		sense_mark_push(&e->in_read, end, calls, segs);
+		sense_mark_push(&e->in_read, e->in_read_marks, SENSE_MARKS, end, calls, segs);
 	if (SENSE_WANT(units, SENSE_ACKDELAYS)) {
 		sense_q_enter(e, units, SENSE_ACKDELAY, now, bytes, calls, segs);
 		if (calls || SENSE_WANT(units, SENSE_SEGS))
-			sense_mark_push(&e->in_ack, end, calls, segs);
+			sense_mark_push(&e->in_ack, e->in_ack_marks, SENSE_ACK_MARKS, end, calls, segs);
 	}
 	if (e->rec.flags & SENSE_F_SERVER)
 		sense_turn_ask(&e->rec.turn, &e->rec.turns, now, e->rcv, left);
@@ -297,7 +303,7 @@ BW_INLINE void sense_on_ack_left(struct sense_endpoint *e, __u32 units, __u64 le
 	if (!SENSE_WANT(units, SENSE_ACKDELAYS) || !bw_after(rcv_wup, e->acked))
 		return;
 	upto = bw_after(rcv_wup, e->rcv) ? e->rcv : rcv_wup; /* FIN */
-	sense_mark_pop(&e->in_ack, upto, &calls, &segs);
+	sense_mark_pop(&e->in_ack, e->in_ack_marks, SENSE_ACK_MARKS, upto, &calls, &segs);
 	sense_q_leave(e, units, SENSE_ACKDELAY, left, upto - e->acked, calls, segs);
 	e->acked = upto;
 }
@@ -318,7 +324,7 @@ BW_INLINE void sense_on_ack(struct sense_endpoint *e, __u32 units, __u64 now, __
 		ack = e->wend;
 	if (!bw_after(ack, e->una))
 		return;
-	sense_mark_pop(&e->out, ack, &calls, &segs);
+	sense_mark_pop(&e->out, e->out_marks, SENSE_MARKS, ack, &calls, &segs);
 	sense_q_leave(e, units, SENSE_UNACKED, now, ack - e->una, calls, segs);
 	e->una = ack;
 }
@@ -419,7 +425,7 @@ BW_INLINE void sense_on_send(struct sense_endpoint *e, __u32 units, __u64 now,
 	sense_catch_up(e, units, now, v);
 	if (end == e->wend)
 		return;
-	if (bw_after(e->wend, v->write_seq) && sense_mark_move_last(&e->out, end)) {
+	if (bw_after(e->wend, v->write_seq) && sense_mark_move_last(&e->out, e->out_marks, SENSE_MARKS, end)) {
 		struct sense_queue *q = sense_q(e, SENSE_BYTES, SENSE_UNACKED);
 
 		if (SENSE_WANT(units, SENSE_BYTES)) {
@@ -436,7 +442,7 @@ BW_INLINE void sense_on_send(struct sense_endpoint *e, __u32 units, __u64 now,
 	bytes = end - e->wend;
 	segs = SENSE_WANT(units, SENSE_SEGS) && mss ? (bytes + mss - 1) / mss : 1;
 	sense_q_enter(e, units, SENSE_UNACKED, now, bytes, more ? 0 : 1, segs);
-	sense_mark_push(&e->out, end, more ? 0 : 1, segs);
+	sense_mark_push(&e->out, e->out_marks, SENSE_MARKS, end, more ? 0 : 1, segs);
 	/* there is more to read: another request at a server, the rest of the answer at a client */
 	e->rec.turn.crossed |= bw_after(e->rcv, e->read);
 	if (e->rec.flags & SENSE_F_SERVER)
@@ -469,7 +475,7 @@ BW_INLINE void sense_on_read(struct sense_endpoint *e, __u32 units, __u64 now,
 	bytes = upto - e->read;
 	if (!(e->rec.flags & SENSE_F_SERVER))
 		sense_turn_answer(&e->rec.turn, now);
-	sense_mark_pop(&e->in_read, upto, &calls, &segs);
+	sense_mark_pop(&e->in_read, e->in_read_marks, SENSE_MARKS, upto, &calls, &segs);
 	sense_q_leave(e, units, SENSE_UNREAD, now, bytes, calls, segs);
 	if (calls && e->rec.q[SENSE_CALLS][SENSE_TURNAROUND].size)
 		e->rec.overlaps += calls;

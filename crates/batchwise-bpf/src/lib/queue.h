@@ -23,20 +23,21 @@ struct sense_queue {
 	__u32 reserved;
 };
 
-#define SENSE_MARKS 32 /* a power of two */
+/* Lists of marks have room for so many; powers of two. */
+#define SENSE_MARKS 32
+#define SENSE_ACK_MARKS 2 /* an acknowledgment covers all that has come: it leaves no mark before the newest */
 
 /* Where in the byte stream items end. */
 struct sense_mark {
 	__u32 end; /* sequence number after the last byte */
-	__u16 calls;
-	__u16 segs;
+	__u32 calls;
+	__u32 segs;
 };
 
-/* The marks that one consumer has not passed yet, oldest first. */
+/* The marks that one consumer has not passed yet, oldest first: of which of a list's places. */
 struct sense_marks {
 	__u32 head; /* free-running */
 	__u32 tail;
-	struct sense_mark m[SENSE_MARKS];
 };
 
 BW_INLINE void sense_touch(struct sense_queue *q, __u64 now)
@@ -63,20 +64,21 @@ BW_INLINE void sense_leave(struct sense_queue *q, __u64 now, __u32 items)
 	q->total += items;
 }
 
-/* A full list grows its newest mark instead: those items then leave together, a little late. */
-BW_INLINE void sense_mark_push(struct sense_marks *l, __u32 end, __u16 calls, __u16 segs)
+/* A full list of `most` grows its newest mark instead: those items then leave together, a little late. */
+BW_INLINE void sense_mark_push(struct sense_marks *l, struct sense_mark *marks, __u32 most, __u32 end,
+			       __u32 calls, __u32 segs)
 {
 	__u32 n = l->head - l->tail;
 	struct sense_mark *m;
 
-	if (n >= SENSE_MARKS) {
-		m = &l->m[(l->head - 1) & (SENSE_MARKS - 1)];
+	if (n >= most) {
+		m = &marks[(l->head - 1) & (most - 1)];
 		m->end = end;
 		m->calls += calls;
 		m->segs += segs;
 		return;
 	}
-	m = &l->m[l->head & (SENSE_MARKS - 1)];
+	m = &marks[l->head & (most - 1)];
 	m->end = end;
 	m->calls = calls;
 	m->segs = segs;
@@ -84,21 +86,22 @@ BW_INLINE void sense_mark_push(struct sense_marks *l, __u32 end, __u16 calls, __
 }
 
 /* Moves the newest mark's end, if there is one: the call it stands for grew or shrank. */
-BW_INLINE int sense_mark_move_last(struct sense_marks *l, __u32 end)
+BW_INLINE int sense_mark_move_last(struct sense_marks *l, struct sense_mark *marks, __u32 most, __u32 end)
 {
 	if (l->head == l->tail)
 		return 0;
-	l->m[(l->head - 1) & (SENSE_MARKS - 1)].end = end;
+	marks[(l->head - 1) & (most - 1)].end = end;
 	return 1;
 }
 
 /* Takes out the marks that end at or before `upto`; adds up what they stand for. */
-BW_INLINE void sense_mark_pop(struct sense_marks *l, __u32 upto, __u32 *calls, __u32 *segs)
+BW_INLINE void sense_mark_pop(struct sense_marks *l, struct sense_mark *marks, __u32 most, __u32 upto,
+			      __u32 *calls, __u32 *segs)
 {
 	__u32 c = 0, s = 0, tail = l->tail;
 
-	for (int i = 0; i < SENSE_MARKS; i++) {
-		struct sense_mark *m = &l->m[tail & (SENSE_MARKS - 1)];
+	for (__u32 i = 0; i < most; i++) {
+		struct sense_mark *m = &marks[tail & (most - 1)];
 
 		if (tail == l->head || bw_after(m->end, upto))
 			break;

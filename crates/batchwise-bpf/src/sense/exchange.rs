@@ -9,7 +9,7 @@ use libbpf_rs::query::ProgInfoIter;
 
 use super::config::ACKDELAYS;
 use super::extension::{Extension, Loaded};
-use super::sensor::Sensor;
+use super::sensor::{Sensor, store};
 use crate::Error;
 use crate::object::info;
 use crate::sense_skel::OpenSenseSkel;
@@ -69,8 +69,6 @@ impl Sensor {
         let own = info(self.skel.progs.sense_exchange.as_fd()).tag;
         let mut programs = ProgInfoIter::default();
         let others = programs.any(|p| p.ty == ProgramType::SockOps && p.tag.0 != own);
-        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            bss.foreign_sockops = others.into();
-        }
+        store!(self.shared, foreign_sockops, others.into());
     }
 }

@@ -121,7 +121,10 @@ BW_INLINE bool sense_cgroup_matches(const struct sock *sk)
 	       id == cgroup_id;
 }
 
-/* Which histograms a service has. */
+/*
+ * Which histograms a service has: their index, and SENSE_TAILS times a number that tells it from services that had
+ * them before. 0 is none.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SENSE_TAILS);
@@ -130,7 +133,7 @@ struct {
 	__type(value, __u32);
 } services SEC(".maps");
 
-/* By a service's index: requests that are over; and SENSE_TAILS further on, those that were not yet. */
+/* By that index: requests that are over; and SENSE_TAILS further on, those that were not yet. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2 * SENSE_TAILS);
@@ -138,7 +141,13 @@ struct {
 	__type(value, struct sense_tails);
 } tails SEC(".maps");
 
-__u32 n_services;
+__u64 tails_taken; /* a bit each; the agent gives them back */
+__u32 tails_owner[SENSE_TAILS]; /* what is in `services`; 0: nobody's any more, or yet */
+__u32 n_services; /* that have had any */
+
+/* As the agent's walks find it: those that connections have, and how many connections have none. */
+__u64 tails_held;
+__u64 tails_wanted;
 
 BW_INLINE struct sense_service sense_service(const struct sense_record *r)
 {
@@ -150,36 +159,69 @@ BW_INLINE struct sense_service sense_service(const struct sense_record *r)
 	return s;
 }
 
-/* The index of the service's histogram; SENSE_TAILS where it has none, or there is no more room. */
-BW_NOINLINE __u32 sense_tails_index(const struct sense_record *r)
+/* Takes histograms that nobody has; 0: there are none. */
+BW_INLINE __u32 sense_tails_take(void)
+{
+	for (__u32 i = 0; i < SENSE_TAILS; i++) {
+		__u64 bit = 1ULL << i;
+
+		if (!(tails_taken & bit) && !(__sync_fetch_and_or(&tails_taken, bit) & bit))
+			return (__sync_fetch_and_add(&n_services, 1) + 1) * SENSE_TAILS + i;
+	}
+	return 0;
+}
+
+/* What is in `services` of a record's; 0 where it has no histograms, and there is no more room. */
+BW_NOINLINE __u32 sense_tails_find(const struct sense_record *r)
 {
 	struct sense_service key;
-	__u32 *known, n;
+	__u32 *known, id;
 
 	if (!r || !tailing)
-		return SENSE_TAILS;
+		return 0;
 	key = sense_service(r);
 	if (bench_port && key.port == bench_port)
-		return SENSE_TAILS;
+		return 0;
 	known = bpf_map_lookup_elem(&services, &key);
 	if (known)
 		return *known;
-	n = __sync_fetch_and_add(&n_services, 1);
-	if (n >= SENSE_TAILS)
-		return SENSE_TAILS;
-	/* two CPUs at once: an index is lost */
-	if (bpf_map_update_elem(&services, &key, &n, BPF_NOEXIST))
-		return SENSE_TAILS;
-	return n;
+	id = sense_tails_take();
+	if (!id)
+		return 0;
+	tails_owner[id % SENSE_TAILS] = id;
+	if (!bpf_map_update_elem(&services, &key, &id, BPF_NOEXIST))
+		return id;
+	/* another CPU was first, or there is no memory */
+	tails_owner[id % SENSE_TAILS] = 0;
+	__sync_fetch_and_and(&tails_taken, ~(1ULL << id % SENSE_TAILS));
+	known = bpf_map_lookup_elem(&services, &key);
+	return known ? *known : 0;
+}
+
+/* Whether it has its service's, and these are not another one's by now. */
+BW_INLINE bool sense_has_tails(const struct sense_endpoint *e)
+{
+	return e->tails && tails_owner[e->tails % SENSE_TAILS] == e->tails;
+}
+
+/* The agent looks at the connection: one that has none tries again. */
+BW_INLINE void sense_hold_tails(struct sense_endpoint *e)
+{
+	if (!sense_has_tails(e))
+		e->tails = sense_tails_find(&e->rec);
+	if (e->tails)
+		tails_held |= 1ULL << e->tails % SENSE_TAILS;
+	else
+		tails_wanted++;
 }
 
 /* Where what is over now is counted; NULL also where nothing is. */
 BW_INLINE struct sense_tails *sense_tails_of(const struct sense_endpoint *e)
 {
-	__u32 i = e->tails;
+	__u32 i = e->tails % SENSE_TAILS;
 
 	/* a look-up is dear, so only where it is wanted */
-	if (i >= SENSE_TAILS || (!e->rec.turn.uncounted && !sense_is_over(e)))
+	if ((!e->rec.turn.uncounted && !sense_is_over(e)) || !sense_has_tails(e))
 		return NULL;
 	return bpf_map_lookup_elem(&tails, &i);
 }
@@ -205,9 +247,9 @@ BW_NOINLINE int sense_cut_off(struct sense_endpoint *e, __u64 since, __u64 now)
 	struct sense_tails *t;
 	__u32 unfinished;
 
-	if (!e || e->tails >= SENSE_TAILS)
+	if (!e || !sense_has_tails(e))
 		return 0;
-	unfinished = e->tails + SENSE_TAILS;
+	unfinished = e->tails % SENSE_TAILS + SENSE_TAILS;
 	t = bpf_map_lookup_elem(&tails, &unfinished);
 	if (!t)
 		return 0;

@@ -33,7 +33,7 @@ BW_INLINE struct sense_endpoint *sense_start(struct sock *sk, __u32 flags)
 	sense_view(tp, &v);
 	sense_version_bump(e);
 	sense_identify(e, sk, side | flags);
-	e->tails = sense_tails_index(&e->rec);
+	e->tails = sense_tails_find(&e->rec);
 	e->rec.cookie = bpf_get_socket_cookie(sk);
 	/* at birth snd_una is that of the SYN: nothing is outstanding */
 	e->rec.born = now;
@@ -244,6 +244,8 @@ int BPF_PROG(sense_state, struct sock *sk, int old, int new)
 	tp = e ? sense_tcp(sk) : NULL;
 	if (!tp)
 		return 0;
+	/* it stays odd: whoever reads the connections meanwhile has this one from the ring */
+	sense_version_bump(e);
 	e->rec.flags |= SENSE_F_CLOSED;
 	sense_drain_log_apart(e);
 	if (e->rec.epoch == epoch && !paused) {
@@ -333,6 +335,7 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 
 	if (!e)
 		return 0;
+	sense_hold_tails(e);
 	if (paused && e->rec.epoch == epoch && e->censored != epoch) {
 		e->censored = epoch;
 		sense_censor(e);

@@ -87,7 +87,7 @@ struct sense_page {
 };
 
 enum sense_tails_size {
-	SENSE_TAILS = 64, /* so many services, from either side, have histograms */
+	SENSE_TAILS = 64, /* so many services, from either side, have histograms at once: a bit each of 64 */
 };
 
 #endif

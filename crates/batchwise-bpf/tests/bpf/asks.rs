@@ -213,12 +213,51 @@ fn a_bucket_is_narrow_and_they_are_in_order() {
     for ns in (0..1u64 << 22).step_by(7).chain((22..50).map(|b| 1 << b)) {
         let bucket = bw_twin_hist_bucket(ns);
         assert!(
-            bucket >= last && bucket < 896,
+            bucket >= last && bucket < 897,
             "{ns}: {bucket} after {last}"
         );
         last = bucket;
     }
-    assert_eq!(bw_twin_hist_bucket(u64::MAX), 895);
+    let longest = (1 << 37) - 1;
+    assert_eq!(bw_twin_hist_bucket(longest), 895);
+    // they have a bucket of their own: how long they took it does not say
+    for longer in [longest + 1, 1 << 40, u64::MAX] {
+        assert_eq!(bw_twin_hist_bucket(longer), 896);
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_request_is_as_old_as_it_is_however_long_it_takes(
+        born in any::<u32>(),
+        lives in proptest::collection::vec((0u64..400_000_000_000, any::<bool>()), 1..60),
+    ) {
+        let (mut asks, mut found) = (Box::<sense_asks>::default(), Box::<sense_hist>::default());
+        let (mut now, mut unmatched) = (u64::from(born), 0);
+        let mut sent = VecDeque::new();
+        let (mut begun, mut sum) = (0, 0);
+        for (time, begins) in lives {
+            now += time;
+            if begins {
+                begun += 1;
+                bw_twin_asks_begin(&mut asks, begun, now, &mut unmatched);
+                sent.push_back(now);
+            } else if let Some(at) = sent.pop_front() {
+                let before = found.sum;
+                bw_twin_asks_take(&mut asks, begun - sent.len() as u32);
+                bw_twin_asks_answered(&mut asks, &mut found, begun, now);
+                let (took, truth) = (found.sum - before, now - at);
+                // as fine as a bucket is wide
+                prop_assert!(took.abs_diff(truth) <= 32 + truth / 64, "{took} for {truth}");
+                sum += 1;
+            }
+        }
+        prop_assert_eq!(counts(&found), sum);
+        let before = found.sum;
+        bw_twin_asks_censor(&mut asks, &mut found, now);
+        let ages: u64 = sent.iter().map(|at| now - at).sum();
+        prop_assert!((found.sum - before).abs_diff(ages) <= 32 * 60 + ages / 64);
+    }
 }
 
 #[test]

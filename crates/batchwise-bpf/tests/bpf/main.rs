@@ -15,6 +15,8 @@ mod mount;
 mod packet;
 mod passive;
 mod probe;
+mod queues;
+mod slots;
 mod space;
 mod traffic;
 mod turns;

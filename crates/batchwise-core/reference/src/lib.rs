@@ -9,8 +9,11 @@ use std::collections::VecDeque;
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::wire::{Item, Queue, after};
 
-/// Marks kept per consumer; a full list grows its newest mark instead.
+/// Marks kept of what is not acknowledged and of what is not read; a full list grows its newest mark instead.
 pub const MARKS: usize = 32;
+
+/// Likewise of what this end has not acknowledged.
+const ACK_MARKS: usize = 2;
 
 /// An acknowledgment that leaves sooner than this after an event was sent by that event, later
 /// ones by the delayed-ACK timer (at least 2 jiffies with TCP_BPF_DELACK_MAX, 40 ms without).
@@ -49,8 +52,8 @@ pub struct Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     end: u32,
-    calls: u16,
-    segs: u16,
+    calls: u64,
+    segs: u64,
 }
 
 /// Where items end in a stream, as far as one consumer has not passed them.
@@ -58,23 +61,23 @@ struct Mark {
 struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    fn push(&mut self, mark: Mark) {
-        let full = self.0.len() >= MARKS;
+    fn push(&mut self, most: usize, mark: Mark) {
+        let full = self.0.len() >= most;
         match self.0.back_mut().filter(|_| full) {
             Some(last) => {
                 last.end = mark.end;
-                last.calls = last.calls.wrapping_add(mark.calls);
-                last.segs = last.segs.wrapping_add(mark.segs);
+                last.calls += mark.calls;
+                last.segs += mark.segs;
             }
             None => self.0.push_back(mark),
         }
     }
 
-    fn pop_to(&mut self, upto: u32) -> (u32, u32) {
+    fn pop_to(&mut self, upto: u32) -> (u64, u64) {
         let (mut calls, mut segs) = (0, 0);
         while let Some(m) = self.0.front().filter(|m| !after(m.end, upto)) {
-            calls += u32::from(m.calls);
-            segs += u32::from(m.segs);
+            calls += m.calls;
+            segs += m.segs;
             self.0.pop_front();
         }
         (calls, segs)
@@ -127,15 +130,15 @@ impl Endpoint {
             calls: 1,
             segs: 1,
         };
-        let unacked = v.write_seq.wrapping_sub(snd_una);
+        let unacked = u64::from(v.write_seq.wrapping_sub(snd_una));
         if unacked > 0 {
             self.enter(Queue::Unacked, now, [1, unacked, 1]);
-            self.out.push(one(self.wend));
+            self.out.push(MARKS, one(self.wend));
         }
-        let unread = v.rcv_nxt.wrapping_sub(v.copied_seq);
+        let unread = u64::from(v.rcv_nxt.wrapping_sub(v.copied_seq));
         if unread > 0 {
             self.enter(Queue::Unread, now, [1, unread, 1]);
-            self.in_read.push(one(self.rcv));
+            self.in_read.push(MARKS, one(self.rcv));
         }
     }
 
@@ -150,30 +153,30 @@ impl Endpoint {
     }
 
     // `items`: calls, bytes, segments, the order of `wire::ITEMS`
-    fn enter(&mut self, queue: Queue, now: u64, items: [u32; 3]) {
+    fn enter(&mut self, queue: Queue, now: u64, items: [u64; 3]) {
         for (q, n) in self.queues.iter_mut().zip(items) {
             if n > 0 {
-                q[queue as usize].track(now, i64::from(n));
+                q[queue as usize].track(now, n as i64);
             }
         }
     }
 
-    fn leave(&mut self, queue: Queue, now: u64, items: [u32; 3]) {
+    fn leave(&mut self, queue: Queue, now: u64, items: [u64; 3]) {
         for (q, n) in self.queues.iter_mut().zip(items) {
             if n > 0 {
-                q[queue as usize].track(now, -i64::from(n));
+                q[queue as usize].track(now, -(n as i64));
             }
         }
     }
 
-    fn arrive(&mut self, now: u64, end: u32, calls: u16, segs: u16) {
-        let bytes = end.wrapping_sub(self.rcv);
-        let items = [u32::from(calls), bytes, u32::from(segs)];
+    fn arrive(&mut self, now: u64, end: u32, calls: u64, segs: u64) {
+        let bytes = u64::from(end.wrapping_sub(self.rcv));
+        let items = [calls, bytes, segs];
         self.enter(Queue::Unread, now, items);
         self.enter(Queue::AckDelay, now, items);
         let mark = Mark { end, calls, segs };
-        self.in_read.push(mark);
-        self.in_ack.push(mark);
+        self.in_read.push(MARKS, mark);
+        self.in_ack.push(ACK_MARKS, mark);
         self.rcv = end;
     }
 
@@ -194,7 +197,7 @@ impl Endpoint {
             let timer = last_tx > self.last.wrapping_add(DELACK_FLOOR_NS);
             let left = if timer { last_tx } else { self.last };
             let (calls, segs) = self.in_ack.pop_to(upto);
-            let bytes = upto.wrapping_sub(self.acked);
+            let bytes = u64::from(upto.wrapping_sub(self.acked));
             self.leave(Queue::AckDelay, left, [calls, bytes, segs]);
             self.acked = upto;
         }
@@ -222,16 +225,16 @@ impl Endpoint {
         if !after(end, self.wend) {
             return;
         }
-        let bytes = end.wrapping_sub(self.wend);
-        let segs = if mss > 0 { bytes.div_ceil(mss) } else { 1 };
-        self.enter(Queue::Unacked, now, [u32::from(!more), bytes, segs]);
-        self.out.push(Mark {
-            end,
-            calls: u16::from(!more),
-            segs: segs as u16,
-        });
+        let bytes = u64::from(end.wrapping_sub(self.wend));
+        let segs = match mss {
+            0 => 1,
+            _ => bytes.div_ceil(mss.into()),
+        };
+        let calls = u64::from(!more);
+        self.enter(Queue::Unacked, now, [calls, bytes, segs]);
+        self.out.push(MARKS, Mark { end, calls, segs });
         self.wend = end;
-        self.leave(Queue::Turnaround, now, [u32::MAX; 3]);
+        self.leave(Queue::Turnaround, now, [u32::MAX.into(); 3]);
     }
 
     /// The peer has acknowledged up to `ack`.
@@ -240,7 +243,7 @@ impl Endpoint {
         if !after(ack, self.una) {
             return;
         }
-        let bytes = ack.wrapping_sub(self.una);
+        let bytes = u64::from(ack.wrapping_sub(self.una));
         let (calls, segs) = self.out.pop_to(ack);
         self.leave(Queue::Unacked, now, [calls, bytes, segs]);
         self.una = ack;
@@ -252,7 +255,7 @@ impl Endpoint {
         self.settle(now, v.rcv_wup, v.last_tx.min(now) & !0x3ff);
         self.on_ack(now, s.ack);
         if !after(s.seq, self.rcv) && after(s.end, self.rcv) {
-            self.arrive(now, s.end, u16::from(s.push), s.segs);
+            self.arrive(now, s.end, u64::from(s.push), s.segs.into());
         }
     }
 
@@ -264,11 +267,11 @@ impl Endpoint {
         if !after(upto, self.read) {
             return;
         }
-        let bytes = upto.wrapping_sub(self.read);
+        let bytes = u64::from(upto.wrapping_sub(self.read));
         let (calls, segs) = self.in_read.pop_to(upto);
         self.leave(Queue::Unread, now, [calls, bytes, segs]);
         if calls > 0 && self.queue(Item::Calls, Queue::Turnaround).size > 0 {
-            self.overlaps += calls;
+            self.overlaps += calls as u32;
         }
         self.enter(Queue::Turnaround, now, [calls, bytes, segs]);
         self.read = upto;

@@ -8,6 +8,9 @@ use super::report::Tails;
 /// Buckets to the octave: each is at most 1/32 wide.
 const SUB: u32 = 5;
 
+/// The bucket of all that take too long for another one.
+const LONGEST: usize = 28 << SUB;
+
 /// Latencies of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
@@ -37,7 +40,13 @@ impl Latencies {
         self.matched.add(&other.matched);
     }
 
-    /// What was added since `earlier`; both only grow.
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        let empty = |h: &Histogram| h.over.iter().chain(&h.unfinished).all(|n| *n == 0);
+        empty(&self.turns) && empty(&self.matched)
+    }
+
+    /// What was added since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             turns: self.turns.since(&earlier.turns),
@@ -49,7 +58,7 @@ impl Latencies {
 /// The bucket of a latency in units: `sense_hist_bucket` of lib/asks.h.
 fn bucket(units: u64) -> usize {
     let shift = (64 - units.leading_zeros()).saturating_sub(SUB + 1);
-    ((shift << SUB) as usize) + (units >> shift) as usize
+    LONGEST.min(((shift << SUB) as usize) + (units >> shift) as usize)
 }
 
 /// Where the bucket begins, in units.
@@ -74,6 +83,9 @@ impl Histogram {
     /// By how much the mean of all is larger than of those that were over, as the long ones are cut off more often:
     /// up to the longest that was seen, the area below the share of those that last longer.
     pub fn stretch(&self) -> f64 {
+        if self.unfinished.iter().all(|count| *count == 0) {
+            return 1.0;
+        }
         let (mut longer, mut area, mut over) = (1.0, 0.0, 0.0);
         let longest = self.over.len().max(self.unfinished.len());
         let last = (0..longest).rposition(|i| self.ended(i) > 0);
@@ -145,12 +157,13 @@ impl Histogram {
         }
     }
 
-    /// What was added since `earlier`; both only grow.
+    /// What was added since `earlier`. Each CPU counts in 32 bits, which wrap, and so does the sum of all.
     pub fn since(&self, earlier: &Self) -> Self {
         let new = |now: &[u64], then: &[u64]| {
             let then = then.iter().copied().chain(core::iter::repeat(0));
             let pairs = now.iter().zip(then);
-            pairs.map(|(now, then)| now.saturating_sub(then)).collect()
+            let new = pairs.map(|(now, then)| u64::from((*now as u32).wrapping_sub(then as u32)));
+            new.collect()
         };
         Self {
             over: new(&self.over, &earlier.over),
@@ -161,7 +174,7 @@ impl Histogram {
     }
 
     /// The latency, ns, that this share of the requests stays below. `None` where too many of them were
-    /// not over to tell, or there were none.
+    /// not over to tell, or took longer than buckets go, or there were none.
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let unfinished = |i: usize| self.unfinished.get(i).copied().unwrap_or(0);
         let mut at_risk = self.requests() + self.unfinished.iter().sum::<u64>();
@@ -171,6 +184,9 @@ impl Histogram {
                 let before = longer;
                 longer *= 1.0 - over as f64 / at_risk as f64;
                 if longer <= 1.0 - share {
+                    if i >= LONGEST {
+                        return None;
+                    }
                     // evenly inside the bucket
                     let part = (before - (1.0 - share)) / (before - longer);
                     let (from, to) = (edge(i) as f64, edge(i + 1) as f64);
@@ -208,7 +224,7 @@ pub(super) mod samples {
 
     pub fn of(over: &[u64], unfinished: &[u64]) -> Histogram {
         let count = |all: &[u64]| {
-            let mut counts = alloc::vec![0; 896];
+            let mut counts = alloc::vec![0; super::LONGEST + 1];
             all.iter().for_each(|&ns| counts[bucket(ns)] += 1);
             counts
         };
@@ -290,6 +306,26 @@ mod tests {
         assert_eq!(h.requests(), 1_000);
         assert!(near(h.quantile(0.9), 100_000), "{:?}", h.quantile(0.9));
         assert_eq!(h.quantile(0.95), None);
+    }
+
+    #[test]
+    fn what_is_counted_while_a_counter_wraps_is_not_lost() {
+        // two CPUs' counters, the first of which wraps
+        let count = |cpus: [u32; 2]| Histogram {
+            over: alloc::vec![cpus.into_iter().map(u64::from).sum()],
+            ..Histogram::default()
+        };
+        let (before, now) = (count([u32::MAX - 1, 5]), count([3, 7]));
+        assert_eq!(now.since(&before).over, [7]);
+    }
+
+    #[test]
+    fn what_takes_longer_than_buckets_go_is_not_told_as_shorter() {
+        let second = 1_000_000_000;
+        let h = of(&[second, second, 140 * second, 1_000 * second], &[]);
+        assert!(near(h.quantile(0.5), second));
+        assert_eq!(h.quantile(0.75), None);
+        assert_eq!(h.mean(), Some(285.5 * second as f64));
     }
 
     #[test]

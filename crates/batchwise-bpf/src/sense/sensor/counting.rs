@@ -9,7 +9,7 @@ use std::time::Duration;
 use batchwise_core::sense::governor::Runs;
 use libbpf_rs::Link;
 
-use super::{STATE, Sensor};
+use super::{STATE, Sensor, load, store};
 use crate::Error;
 use crate::attach::walk;
 use crate::features::SendHook;
@@ -54,23 +54,17 @@ impl Sensor {
 
     /// What this process sets on sockets meanwhile is taken for what their applications ask for.
     pub fn for_applications<T>(&mut self, set: impl FnOnce() -> T) -> T {
-        let mut agent = 0;
-        let mut swap = |sensor: &mut Self| {
-            if let Some(bss) = sensor.skel.maps.bss_data.as_deref_mut() {
-                std::mem::swap(&mut bss.agent, &mut agent);
-            }
-        };
-        swap(self);
+        let agent = load!(self.shared, agent);
+        store!(self.shared, agent, 0);
         let done = set();
-        swap(self);
+        store!(self.shared, agent, agent);
         done
     }
 
     /// Tells peers that counting goes on for so long from now.
     pub fn announce(&mut self, time: Duration) {
-        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            bss.open_until = monotonic_ns() + time.as_nanos() as u64;
-        }
+        let until = monotonic_ns() + time.as_nanos() as u64;
+        store!(self.shared, open_until, until);
     }
 
     /// For how long peers count that have begun to since the last question; `None`: none has.
@@ -102,13 +96,11 @@ impl Sensor {
             self.look_for_others();
         }
         self.counting = self.hooks()?;
-        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            bss.epoch = bss.epoch.wrapping_add(1);
-            bss.epoch_began = monotonic_ns();
-            // the programs must not go on before they can see the new epoch
-            fence(Ordering::SeqCst);
-            bss.paused = 0;
-        }
+        store!(self.shared, epoch, self.epoch().wrapping_add(1));
+        store!(self.shared, epoch_began, monotonic_ns());
+        // the programs must not go on before they can see the new epoch
+        fence(Ordering::SeqCst);
+        store!(self.shared, paused, 0);
         if self.exchanges_alone() {
             // The callbacks went silent in the pause; with an actuator its own walk wakes them.
             let walk = self.skel.progs.sense_apply.attach();
@@ -120,12 +112,10 @@ impl Sensor {
 
     /// Ends the window: the counters stand still from now on.
     pub fn freeze(&mut self) {
-        if let Some(bss) = self.skel.maps.bss_data.as_deref_mut() {
-            bss.epoch_ended = monotonic_ns();
-            bss.open_until = 0;
-            fence(Ordering::SeqCst);
-            bss.paused = 1;
-        }
+        store!(self.shared, epoch_ended, monotonic_ns());
+        store!(self.shared, open_until, 0);
+        fence(Ordering::SeqCst);
+        store!(self.shared, paused, 1);
     }
 
     /// Detaches what counts. Takes as long as half of all that a window costs beside its events.
@@ -142,35 +132,35 @@ impl Sensor {
 
     /// How often the programs ran so far, on all CPUs.
     pub fn runs(&self) -> Runs {
-        let data = self.skel.maps.bss_data.as_deref();
         let mut sum = Runs::default();
         let cpus = libbpf_rs::num_possible_cpus().unwrap_or(usize::MAX);
-        for cpu in data.iter().flat_map(|data| data.runs.iter().take(cpus)) {
-            sum.member += cpu.member;
-            sum.foreign += cpu.foreign;
-            sum.started += cpu.started;
-            sum.timed += cpu.timed;
-            sum.took += cpu.took;
+        for cpu in 0..cpus.min(self.shared.cpus()) {
+            sum.member += load!(self.shared, runs[cpu].member);
+            sum.foreign += load!(self.shared, runs[cpu].foreign);
+            sum.started += load!(self.shared, runs[cpu].started);
+            sum.timed += load!(self.shared, runs[cpu].timed);
+            sum.took += load!(self.shared, runs[cpu].took);
         }
         sum
     }
 
     /// When the epoch began, ns, CLOCK_MONOTONIC, and when it ended, or now.
     pub fn window(&self) -> (u64, u64) {
-        self.shared(|data| match data.paused {
-            0 => (data.epoch_began, monotonic_ns()),
-            _ => (data.epoch_began, data.epoch_ended),
-        })
+        let ended = match self.is_counting() {
+            true => monotonic_ns(),
+            false => load!(self.shared, epoch_ended),
+        };
+        (load!(self.shared, epoch_began), ended)
     }
 
     /// Whether events are being counted.
     pub fn is_counting(&self) -> bool {
-        self.shared(|data| data.paused == 0)
+        load!(self.shared, paused) == 0
     }
 
     /// How often counting has begun. A connection counts only once its own epoch is this: until
     /// then it had no event since.
     pub fn epoch(&self) -> u32 {
-        self.shared(|data| data.epoch)
+        load!(self.shared, epoch)
     }
 }

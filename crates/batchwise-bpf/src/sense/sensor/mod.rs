@@ -2,12 +2,14 @@
 
 mod counting;
 mod prices;
+mod shared;
 mod tails;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -27,11 +29,14 @@ use crate::plain::read;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
 use crate::time::require_initial_time_ns;
 use prices::Bench;
+use shared::{Shared, Tally};
+pub(super) use shared::{load, store};
 use tails::Before;
 
 /// The attached programs.
 pub struct Sensor {
     pub(super) skel: SenseSkel<'static>,
+    pub(super) shared: Shared,
     /// Reads the counters of all connections.
     dump: Link,
     closed: Arc<Mutex<Vec<Connection>>>,
@@ -86,7 +91,7 @@ impl Sensor {
         };
         let bench = Bench::new().ok();
         let port = bench.as_ref().and_then(|bench| bench.port().ok());
-        let (skel, send) = load(config, extension, cgroup.as_ref(), &machine, port)?;
+        let (mut skel, send) = load(config, extension, cgroup.as_ref(), &machine, port)?;
         if !skel.progs.sense_dump.autoload() && !machine.all_processes {
             tracing::warn!(
                 "only sockets of this PID namespace's processes are seen: run in the machine's (--pid=host)"
@@ -126,8 +131,10 @@ impl Sensor {
         let doorbell = ring(&skel.maps.doorbell, &calls, |calls, bytes| {
             *calls = (*calls).max(read(bytes).unwrap_or(0));
         })?;
+        let shared = Shared::new(skel.maps.bss_data.take())?;
         let sensor = Self {
             skel,
+            shared,
             dump,
             closed,
             closed_ring,
@@ -196,23 +203,21 @@ impl Sensor {
             quiet: quiet.into_values().collect(),
             torn,
             closed,
-            lost_events: self.shared(|data| data.lost_events),
+            lost_events: load!(self.shared, lost_events),
         })
     }
 
     /// What a walk over the connections tells, a page at a time.
     fn walk(&mut self, alive: &mut dyn FnMut()) -> io::Result<Dump> {
         let mut dump = Dump::default();
-        let Some(bss) = self.skel.maps.bss_data.as_deref_mut() else {
-            return Ok(dump);
-        };
-        let (epoch, began) = (bss.epoch, bss.epoch_began);
-        // SAFETY: it is aligned, and mapped as long as the skeleton is there; the program is done when a read is.
-        let used = unsafe { AtomicU64::from_ptr(&raw mut bss.page.used) };
+        let shared = &self.shared;
+        let (epoch, began) = (load!(shared, epoch), load!(shared, epoch_began));
+        let page = shared.page();
         let mut take = || {
-            let page = &bss.page.bytes;
-            let used = used.swap(0, Relaxed) as usize;
-            dump.take(&page[..used.min(page.len())], epoch, began);
+            let used = shared.tally(Tally::PageUsed).swap(0, Relaxed) as usize;
+            // SAFETY: so long it is, and the program that writes it is done when a read is.
+            let bytes = unsafe { slice::from_raw_parts(page.cast(), used.min(page.len())) };
+            dump.take(bytes, epoch, began);
             alive();
         };
         walk::each(&mut walk::open(self.dump.as_fd())?, &mut [0], |_| take())?;
@@ -225,7 +230,7 @@ impl Sensor {
     /// `sk_storage_charge` holds a socket to net.core.optmem_max, and `bpf_mem_alloc` does not wait
     /// for memory. Such a connection is found later, like one that was there before.
     fn find_missed(&self, alive: &mut dyn FnMut()) -> Result<(), Error> {
-        let refused = || self.shared(|data| data.unrecorded);
+        let refused = || load!(self.shared, unrecorded);
         let before = refused();
         let missed = before + skipped_runs(self.skel.progs.sense_state.as_fd());
         if self.looked_for.swap(missed, Relaxed) == missed {
@@ -262,12 +267,6 @@ impl Sensor {
             }
         }
         Ok(())
-    }
-
-    /// What the programs and we share, at this moment.
-    fn shared<T: Default>(&self, get: impl FnOnce(&types::bss) -> T) -> T {
-        let data = self.skel.maps.bss_data.as_deref();
-        data.map(get).unwrap_or_default()
     }
 }
 

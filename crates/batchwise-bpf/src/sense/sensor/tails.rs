@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 
 use batchwise_core::passive::address;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tails::{Histogram, Latencies};
 use libbpf_rs::MapCore as _;
 
-use super::Sensor;
+use super::shared::Tally;
+use super::{Sensor, store};
 use crate::Error;
 use crate::object::percpu;
 use crate::plain::read;
@@ -20,25 +22,43 @@ const SHIFT: u32 = types::sense_hist_size::SENSE_HIST_SHIFT.0;
 
 /// What was read last, to tell what is new.
 #[derive(Debug, Default)]
-pub(super) struct Before(HashMap<u32, Latencies>);
+pub(super) struct Before {
+    /// By index, whichever service's.
+    read: HashMap<u32, Latencies>,
+    /// Indices that were taken from services, a bit each; programs that ran meanwhile have ended at the next reading.
+    leaving: u64,
+    warned: bool,
+}
 
 impl Sensor {
     /// The latencies of each service's requests since the last call.
     pub fn tails(&mut self) -> Result<Vec<(SocketAddr, Side, Latencies)>, Error> {
+        let held = self.shared.tally(Tally::TailsHeld).swap(0, Relaxed);
+        let wanted = self.shared.tally(Tally::TailsWanted).swap(0, Relaxed);
+        self.give_back()?;
+        let taken = self.shared.tally(Tally::TailsTaken).load(Relaxed);
         let mut found = Vec::new();
-        let services = &self.skel.maps.services;
-        for key in services.keys() {
+        let keys: Vec<_> = self.skel.maps.services.keys().collect();
+        for key in keys {
+            let services = &self.skel.maps.services;
             let service = read::<types::sense_service>(&key);
-            let index = services.lookup(&key, libbpf_rs::MapFlags::ANY);
-            let index = index.map_err(Error::bpf("looking up a service"))?;
-            let index = index.and_then(|bytes| read::<u32>(&bytes));
-            let (Some(service), Some(index)) = (service, index) else {
+            let id = services.lookup(&key, libbpf_rs::MapFlags::ANY);
+            let id = id.map_err(Error::bpf("looking up a service"))?;
+            let id = id.and_then(|bytes| read::<u32>(&bytes));
+            let (Some(service), Some(id)) = (service, id) else {
                 continue;
             };
-            let now = self.found(index)?;
-            let before = self.before.0.entry(index).or_default();
-            let new = now.since(before);
-            *before = now;
+            let index = id % MOST;
+            let new = self.new_at(index)?;
+            let idle = held >> index & 1 == 0 && new.is_empty();
+            if idle && taken == u64::MAX {
+                let services = &self.skel.maps.services;
+                let deleted = services.delete(&key);
+                deleted.map_err(Error::bpf("forgetting a service"))?;
+                store!(self.shared, tails_owner[index as usize], 0);
+                self.before.leaving |= 1 << index;
+                continue;
+            }
             let side = match service.server {
                 0 => Side::Client,
                 _ => Side::Server,
@@ -49,7 +69,33 @@ impl Sensor {
                 new,
             ));
         }
+        if taken == u64::MAX && wanted > 0 && self.before.leaving == 0 && !self.before.warned {
+            self.before.warned = true;
+            tracing::warn!(
+                "{wanted} connections have no percentiles: {MOST} services, from either side, have them at once"
+            );
+        }
         Ok(found)
+    }
+
+    /// Gives indices back; what came last is not the next service's.
+    fn give_back(&mut self) -> Result<(), Error> {
+        let leaving = std::mem::take(&mut self.before.leaving);
+        for index in (0..MOST).filter(|index| leaving >> index & 1 == 1) {
+            self.new_at(index)?;
+        }
+        let taken = self.shared.tally(Tally::TailsTaken);
+        taken.fetch_and(!leaving, Relaxed);
+        Ok(())
+    }
+
+    /// What was counted since the last time.
+    fn new_at(&mut self, index: u32) -> Result<Latencies, Error> {
+        let now = self.found(index)?;
+        let before = self.before.read.entry(index).or_default();
+        let new = now.since(before);
+        *before = now;
+        Ok(new)
     }
 
     fn found(&self, index: u32) -> Result<Latencies, Error> {
