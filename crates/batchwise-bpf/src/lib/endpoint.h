@@ -34,13 +34,12 @@ struct sense_sock_info {
 	__u32 outstanding; /* bytes handed over, not yet acknowledged */
 	__u32 srtt_us;
 	__u32 rtt_min_us;
-	__u32 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
 	__u32 mss; /* bytes of a full segment */
-	__u32 corked; /* tp->nonagle & TCP_NAGLE_CORK */
-	struct sense_unsent unsent; /* as the record's, and what waits since its last event */
-	__u64 oldest; /* ns: when the oldest request began that is under way; 0: none is known */
+	__u8 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
+	__u8 corked; /* tp->nonagle & TCP_NAGLE_CORK */
+	__u16 backlog; /* enum sense_backlog, if nothing is unknown since the last event */
 	__u32 under_way; /* requests */
-	__u32 reserved;
+	__u64 oldest; /* ns: when the oldest of them began; 0: none is known */
 };
 
 /* One connection as the agent sees it: identity, then counters. */
@@ -98,7 +97,9 @@ struct sense_endpoint {
 	__u32 told; /* sense_dump's alone: the record's version that the agent had last; 0: none */
 	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
 	__u32 tails; /* the service's histograms, as `services` of sense/members.h says; 0: none */
-	__u32 reserved[11];
+	__u32 reserved[7];
+	__u64 state_sent; /* ns */
+	__u64 hint_advertised; /* ns: `time` of the hint that was advertised last */
 
 	/* the logging side's alone */
 	__u64 logged_at;
@@ -118,8 +119,6 @@ struct sense_endpoint {
 	__u32 next_option; /* which queue the exchange sends next */
 	__u32 silent; /* the callback before each segment is off while nothing is counted */
 	__u64 option_sent; /* ns */
-	__u64 state_sent; /* ns */
-	__u64 hint_advertised;   /* ns: `time` of the hint that was advertised last */
 	struct sense_record rec;
 	struct sense_marks out; /* send calls not yet acknowledged */
 	struct sense_marks in_read; /* received messages not yet read */

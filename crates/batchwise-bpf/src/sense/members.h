@@ -424,8 +424,7 @@ BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *
 	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
 	r->info.corked = tp->nonagle & TCP_NAGLE_CORK;
 	r->info.mss = tp->mss_cache;
-	r->info.unsent = r->unsent;
-	r->info.oldest = r->info.under_way = 0;
+	r->info.oldest = r->info.under_way = r->info.backlog = 0;
 }
 
 #endif

@@ -18,76 +18,83 @@ const SERVER: u32 = types::sense_record_flag::SENSE_F_SERVER.0;
 const AGREED: u32 = types::sense_record_flag::SENSE_F_AGREED.0;
 const LATE_SEND: u32 = types::sense_record_flag::SENSE_F_LATE_SEND.0;
 
-impl From<&types::sense_record> for Connection {
-    fn from(r: &types::sense_record) -> Self {
-        let mut local = r.q.map(|queues| {
-            queues.map(|q| QueueState {
-                time: q.time,
-                integral: q.integral,
-                total: q.total,
-                size: q.size,
-            })
-        });
-        if r.info.ack_left > 0 {
-            // no event has noticed yet that the last ACK left
-            for queues in &mut local {
-                let q = &mut queues[Queue::AckDelay as usize];
-                q.track(r.info.ack_left, -i64::from(q.size));
-            }
+/// What a record says, in which nothing has happened since then, ns.
+fn connection(r: &types::sense_record, since: u64) -> Connection {
+    let mut local = r.q.map(|queues| {
+        queues.map(|q| QueueState {
+            time: q.time,
+            integral: q.integral,
+            total: q.total,
+            size: q.size,
+        })
+    });
+    if r.info.ack_left > 0 {
+        // no event has noticed yet that the last ACK left
+        for queues in &mut local {
+            let q = &mut queues[Queue::AckDelay as usize];
+            q.track(r.info.ack_left, -i64::from(q.size));
         }
-        let heard = |p: types::sense_peer_queue| PeerQueue {
-            time: p.time,
-            integral: p.integral,
-            total: p.total,
-            heard: p.heard,
-            raw_time: p.raw_time,
-            raw_integral: p.raw_integral,
-            raw_total: p.raw_total,
-        };
-        let peer = r.peer.map(|queues| queues.map(heard));
-        Self {
-            cookie: r.cookie,
-            local: SocketAddr::new(address(r.local_addr), r.local_port),
-            remote: SocketAddr::new(address(r.remote_addr), r.remote_port),
-            netns: r.netns,
-            side: if r.flags & SERVER != 0 {
-                Side::Server
-            } else {
-                Side::Client
+    }
+    let heard = |p: types::sense_peer_queue| PeerQueue {
+        time: p.time,
+        integral: p.integral,
+        total: p.total,
+        heard: p.heard,
+        raw_time: p.raw_time,
+        raw_integral: p.raw_integral,
+        raw_total: p.raw_total,
+    };
+    let peer = r.peer.map(|queues| queues.map(heard));
+    Connection {
+        cookie: r.cookie,
+        local: SocketAddr::new(address(r.local_addr), r.local_port),
+        remote: SocketAddr::new(address(r.remote_addr), r.remote_port),
+        netns: r.netns,
+        side: if r.flags & SERVER != 0 {
+            Side::Server
+        } else {
+            Side::Client
+        },
+        born: r.born,
+        nagle_off: r.info.nagle_off != 0,
+        app_nagle_off: r.app_setting_off != 0,
+        epoch: r.epoch,
+        segments_before: r.info.segs_begin,
+        vitals: vitals(&r.info),
+        exchanges: r.flags & AGREED != 0,
+        options: [r.options_sent, r.options_heard, r.options_refused],
+        sample: Sample {
+            at: r.info.now,
+            local,
+            peer,
+            peer_hint: heard(r.peer_hint),
+            overlaps: r.overlaps,
+            unsure: r.unmatched.wrapping_add(r.guessed),
+            turns: Turns {
+                took: r.turns.took,
+                bytes: r.turns.bytes,
+                weighted: r.turns.weighted,
+                begun: r.turns.begun,
+                over: r.turns.over,
+                crossed: r.turns.crossed,
+                tiny: r.turns.tiny,
+                strays: r.turns.strays,
             },
-            born: r.born,
-            nagle_off: r.info.nagle_off != 0,
-            app_nagle_off: r.app_setting_off != 0,
-            epoch: r.epoch,
-            segments_before: r.info.segs_begin,
-            vitals: vitals(&r.info),
-            exchanges: r.flags & AGREED != 0,
-            options: [r.options_sent, r.options_heard, r.options_refused],
-            sample: Sample {
-                at: r.info.now,
-                local,
-                peer,
-                peer_hint: heard(r.peer_hint),
-                overlaps: r.overlaps,
-                unsure: r.unmatched.wrapping_add(r.guessed),
-                turns: Turns {
-                    took: r.turns.took,
-                    bytes: r.turns.bytes,
-                    weighted: r.turns.weighted,
-                    begun: r.turns.begun,
-                    over: r.turns.over,
-                    crossed: r.turns.crossed,
-                    tiny: r.turns.tiny,
-                    strays: r.turns.strays,
-                },
-                unsent: Unsent {
-                    time: r.info.unsent.time,
-                    held: r.info.unsent.held,
-                },
-                rtt_min: known_rtt(r.info.rtt_min_us),
-                late_send: r.flags & LATE_SEND != 0,
-            },
-        }
+            unsent: unsent(r, since),
+            rtt_min: known_rtt(r.info.rtt_min_us),
+            late_send: r.flags & LATE_SEND != 0,
+        },
+    }
+}
+
+/// What is unsent has been since the last event.
+fn unsent(r: &types::sense_record, since: u64) -> Unsent {
+    let waited = r.info.now.saturating_sub(since);
+    let backlog = u32::from(r.info.backlog);
+    let if_any = |any: bool| if any { waited } else { 0 };
+    Unsent {
+        time: r.unsent.time + if_any(backlog != types::sense_backlog::SENSE_BACKLOG_NONE.0),
+        held: r.unsent.held + if_any(backlog == types::sense_backlog::SENSE_BACKLOG_HELD.0),
     }
 }
 
@@ -153,8 +160,9 @@ impl Dump {
                 self.torn.push((rec.cookie, rec.born));
                 continue;
             }
-            let mut c = Connection::from(&rec);
-            if entry == u64::from(types::sense_entry::SENSE_ENTRY_HELD.0) {
+            let held = entry == u64::from(types::sense_entry::SENSE_ENTRY_HELD.0);
+            let mut c = connection(&rec, if held { began } else { rec.last });
+            if held {
                 c.hold(epoch, began);
             }
             self.whole.push(c);
@@ -171,5 +179,5 @@ fn next<T: Plain>(bytes: &mut &[u8]) -> Option<T> {
 
 /// A record from the ring buffer of closed connections.
 pub(crate) fn parse_closed(bytes: &[u8]) -> Option<Connection> {
-    read::<types::sense_record>(bytes).map(|rec| Connection::from(&rec))
+    read::<types::sense_record>(bytes).map(|rec| connection(&rec, rec.last))
 }

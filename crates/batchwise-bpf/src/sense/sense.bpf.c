@@ -293,13 +293,8 @@ BW_INLINE bool sense_holds(const struct sense_endpoint *e)
 /* What waits now, where nothing is unknown since the last event. */
 BW_INLINE void sense_look(struct sense_endpoint *e, const struct sense_sock_view *v)
 {
-	__u64 until = paused ? epoch_ended : bpf_ktime_get_ns();
-	__u64 since = e->rec.epoch == epoch ? e->rec.last : epoch_began;
-
-	sense_count_under_way(e, until);
-	if (until > since)
-		sense_unsent_add(&e->rec.info.unsent,
-				 sense_backlog(v->write_seq, v->snd_nxt, v->nagled), until - since);
+	e->rec.info.backlog = sense_backlog(v->write_seq, v->snd_nxt, v->nagled);
+	sense_count_under_way(e, paused ? epoch_ended : bpf_ktime_get_ns());
 }
 
 /*
@@ -395,6 +390,7 @@ int sense_dump_files(struct bpf_iter__task_file *ctx)
 
 /* No struct has these: they tell the loader's generator of them. */
 enum sense_unit *of_unit;
+enum sense_backlog *of_backlog;
 enum sense_record_flag *of_record_flag;
 enum sense_entry *of_entry;
 enum sense_tails_size *of_tails_size;

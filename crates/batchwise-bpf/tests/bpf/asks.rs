@@ -254,7 +254,7 @@ proptest! {
         }
         prop_assert_eq!(counts(&found), sum);
         let before = found.sum;
-        bw_twin_asks_censor(&mut asks, &mut found, now);
+        bw_twin_asks_censor(&mut asks, &mut found, 0, now);
         let ages: u64 = sent.iter().map(|at| now - at).sum();
         prop_assert!((found.sum - before).abs_diff(ages) <= 32 * 60 + ages / 64);
     }
