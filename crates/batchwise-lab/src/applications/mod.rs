@@ -14,6 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use batchwise_core::sense::report::Side;
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::{Process, now_ns};
@@ -28,11 +29,11 @@ use crate::budget::LAST_LINE;
 use crate::budget::agents::{Agents, End, SIDES, inside};
 use crate::budget::clients::{Truth, of_benchmark, of_generator};
 use crate::budget::load::Runner;
-use crate::engine::text::{maybe_duration, percent};
+use crate::engine::text::{maybe_duration, name, percent};
 use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, two_hosts};
 use crate::passive::capture::Capture;
 use crate::tails::{Budget, wire};
-use summary::Summary;
+use summary::{Errors, Summary};
 use table::{APPLICATIONS, Application, Says};
 use truths::Turns;
 
@@ -74,9 +75,8 @@ pub struct Point {
     pub captured: Option<Truth>,
     /// Requests that were never answered, as the client says.
     pub unanswered: usize,
-    /// null: the agent printed no line.
-    pub client: Option<Seen>,
-    pub server: Option<Seen>,
+    /// Without an end whose agent printed no line.
+    pub ends: BTreeMap<Side, Seen>,
 }
 
 /// What an agent said inside the load.
@@ -321,32 +321,29 @@ impl Experiment for Applications {
         let captured = capture
             .map(|mut capture| turns(capture.end(), port))
             .transpose()?;
-        let seen = |end: usize| {
-            let used = inside(&lines[end], SIDES[end], from, to);
+        let ends = SIDES.iter().zip(&lines).filter_map(|(&side, lines)| {
+            let used = inside(lines, side, from, to);
             let said = used.iter().map(|line| Said {
                 total_ns: line.latency_ns.total,
                 confidence: line.confidence,
                 why: line.why.clone(),
             });
-            Some(Seen {
-                end: End::of(&used)?,
-                lines: said.collect(),
-            })
-        };
+            let (lines, end) = (said.collect(), End::of(&used)?);
+            Some((side, Seen { end, lines }))
+        });
         Ok(vec![Point {
             application: application.name.into(),
             load: arm.load,
             budget: arm.budget,
             captured: captured.map(|turns| turns.truth(from, to)),
             unanswered,
-            client: seen(0),
-            server: seen(1),
+            ends: ends.collect(),
             log,
         }])
     }
 
     fn judge(&self, point: &Point) -> Judgement {
-        let whole = point.client.is_some() && point.server.is_some() && point.log.mean_ns.is_some();
+        let whole = point.ends.len() == SIDES.len() && point.log.mean_ns.is_some();
         Judgement::valid_if(
             whole,
             "an agent printed no line, or the client logged no request",
@@ -354,20 +351,15 @@ impl Experiment for Applications {
     }
 
     fn describe(&self, point: &Point) -> String {
-        let of = |seen: &Option<Seen>| {
-            let end = seen.as_ref().map(|seen| &seen.end);
-            let error = summary::Errors::of(end, Some(&point.log)).mean_error;
-            let mean = maybe_duration(end.and_then(|end| end.mean_ns));
-            format!("{mean} ({})", percent(error))
+        let of = |(side, seen): (&Side, &Seen)| {
+            let error = Errors::of(&seen.end, &point.log).mean_error;
+            let (side, mean) = (name(side), maybe_duration(seen.end.mean_ns));
+            format!("at the {side} {mean} ({})", percent(error))
         };
-        format!(
-            "{}, {}: {}, the client's agent says {}, the server's {}",
-            point.name(),
-            point.budget.label(),
-            maybe_duration(point.log.mean_ns),
-            of(&point.client),
-            of(&point.server),
-        )
+        let (load, budget) = (point.name(), point.budget.label());
+        let ends: Vec<_> = point.ends.iter().map(of).collect();
+        let truth = maybe_duration(point.log.mean_ns);
+        format!("{load}, {budget}: {truth}, watch says {}", ends.join(", "))
     }
 
     fn summary(&self, results: &Results<Point, Missing>) -> Summary {

@@ -1,6 +1,8 @@
 //! The picture and the tables.
 
-use super::summary::{Against, Bin, EndRow, Ends, Row, Summary};
+use batchwise_core::sense::report::Side;
+
+use super::summary::{Bin, EndRow, Errors, Summary};
 use super::{Point, Seen};
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Marker, Stroke};
@@ -9,24 +11,8 @@ use crate::engine::text::{maybe_duration, name, percent, ratio, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit};
 use crate::tails::Budget;
 
-type EndOf = fn(&Ends) -> Option<&EndRow>;
-type SeenOf = fn(&Point) -> Option<&Seen>;
-
-/// The ends, by name and colour.
-const ENDS: [(&str, Color, EndOf, SeenOf); 2] = [
-    (
-        "client",
-        NODELAY,
-        |ends| ends.client.as_ref(),
-        |p| p.client.as_ref(),
-    ),
-    (
-        "server",
-        NAGLE,
-        |ends| ends.server.as_ref(),
-        |p| p.server.as_ref(),
-    ),
-];
+/// In the picture.
+const ENDS: [(Side, Color); 2] = [(Side::Client, NODELAY), (Side::Server, NAGLE)];
 
 pub fn report(points: &[Point], summary: &Summary) -> Report {
     let mut report = Report::new(
@@ -52,11 +38,11 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
             percent(lines.cost_max),
         ));
     }
-    report = report.figure(figure(points, summary)).text(
+    report = report.figure(figure(points)).text(
         "A server alone does not see how long its client waits to read: its errors are against the client's log, too. \
          A client's log holds its own time between a read and the note of it. Where that matters and connections take turns, a capture at \
-         the client's link is a second truth (`captured`): from the first segment of a request to the last of its response. The read \
-         lies between the two.",
+         the client's link is a second truth: from the first segment of a request to the last of its response. A client's read \
+         lies between the two; a server is to be held against the capture.",
     );
     let bins = summary.by_cost.iter().flat_map(|(budget, lines)| {
         let of = |(i, bin)| (*budget, bin, lines.calibration.get(i + 1));
@@ -83,7 +69,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         ));
     for budget in Budget::ALL {
         let title = format!("Each load, {}", budget.label());
-        report = report.heading(title).table(table(points, summary, budget));
+        report = report.heading(title).table(table(points, budget));
     }
     if !summary.missing.is_empty() {
         let missing = summary.missing.iter();
@@ -96,34 +82,18 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
     report
 }
 
-fn of(row: &Row, budget: Budget) -> &Ends {
-    match budget {
-        Budget::Off => &row.off,
-        Budget::Default => &row.default,
-    }
-}
-
-fn table(points: &[Point], summary: &Summary, budget: Budget) -> Table {
+fn table(points: &[Point], budget: Budget) -> Table {
     let own = points.iter().filter(|point| point.budget == budget);
     let rows = own.flat_map(|point| {
-        ENDS.into_iter()
-            .filter_map(move |(end, _, row_of, seen_of)| {
-                let row = &summary.per_application[&point.name()];
-                Some((
-                    point,
-                    end,
-                    row.truth,
-                    row_of(of(row, budget))?,
-                    seen_of(point)?,
-                ))
-            })
+        let ends = point.ends.iter();
+        ends.map(move |(side, seen)| (point, *side, EndRow::of(point, seen), seen))
     });
-    type Cells<'a> = (&'a Point, &'a str, Against, &'a EndRow, &'a Seen);
+    type Cells<'a> = (&'a Point, Side, EndRow, &'a Seen);
     Table::of(
         rows,
         &[
             ("application / load", &|(p, ..): &Cells| p.name()),
-            ("end", &|(_, end, ..)| (*end).into()),
+            ("end", &|(_, side, ..)| name(side)),
             ("requests/s", &|(p, ..)| thousands(p.log.rps)),
             ("mean, logged", &|(p, ..)| maybe_duration(p.log.mean_ns)),
             ("captured", &|(p, ..)| {
@@ -137,7 +107,6 @@ fn table(points: &[Point], summary: &Summary, budget: Budget) -> Table {
             ("of the capture", &|(.., e, _)| {
                 percent(e.captured.as_ref().and_then(|c| c.mean_error))
             }),
-            ("truth", &|(_, _, truth, ..)| name(truth)),
             ("confidence", &|(.., e, _)| ratio(Some(e.confidence))),
             ("cost", &|(.., e, _)| percent(Some(e.cost))),
             ("why none", &|(.., e, _)| {
@@ -148,7 +117,7 @@ fn table(points: &[Point], summary: &Summary, budget: Budget) -> Table {
 }
 
 /// A row an application, a mark a load.
-fn figure(points: &[Point], summary: &Summary) -> Figure {
+fn figure(points: &[Point]) -> Figure {
     let mut names: Vec<_> = points.iter().map(|p| p.application.clone()).collect();
     names.dedup();
     names.reverse();
@@ -158,26 +127,20 @@ fn figure(points: &[Point], summary: &Summary) -> Figure {
     let mut figure = Figure::new("errors.svg", "Errors by application", x, y)
         .shade("within 15 %", &[(-0.15, 0.15)])
         .mark("", 0.0, true);
-    for (budget, marker, row_offset) in [
+    for (budget, marker, offset) in [
         (Budget::Off, Marker::Dot, 0.18),
         (Budget::Default, Marker::Triangle, -0.18),
     ] {
-        for (end, color, row_of, _) in ENDS {
-            let marks = points
-                .iter()
-                .filter(|p| p.budget == budget)
-                .filter_map(|p| {
-                    let row = row_of(of(&summary.per_application[&p.name()], budget))?;
-                    let at = names.iter().position(|name| *name == p.application)?;
-                    Some((row.errors.mean_error?, at as f64 + row_offset))
-                });
-            let label = format!("{end}, {}", budget.label());
-            figure = figure.with_line(
-                label,
-                color,
-                (Stroke::Nothing, marker),
-                vec![marks.collect()],
-            );
+        for (side, color) in ENDS {
+            let own = points.iter().filter(|p| p.budget == budget);
+            let marks = own.filter_map(|p| {
+                let error = Errors::of(&p.ends.get(&side)?.end, &p.log).mean_error?;
+                let at = names.iter().position(|name| *name == p.application)?;
+                Some((error, at as f64 + offset))
+            });
+            let label = format!("{}, {}", name(side), budget.label());
+            let dots = (Stroke::Nothing, marker);
+            figure = figure.with_line(label, color, dots, vec![marks.collect()]);
         }
     }
     figure.note("What is further off is at the edge.")

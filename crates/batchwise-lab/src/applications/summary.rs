@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use batchwise_core::sense::report::Side;
 use serde::Serialize;
 
 use super::{Missing, Point, Seen};
@@ -20,7 +21,7 @@ const CLAIMS: f64 = 0.7;
 const BINS: [f64; 4] = [0.0, 0.3, 0.5, CLAIMS];
 
 /// Estimates over the truth, less 1. null: one of them is not known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Errors {
     pub mean_error: Option<f64>,
     pub p50_error: Option<f64>,
@@ -28,10 +29,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    pub fn of(end: Option<&End>, truth: Option<&Truth>) -> Self {
-        let Some((end, truth)) = end.zip(truth) else {
-            return Self::default();
-        };
+    pub fn of(end: &End, truth: &Truth) -> Self {
         Self {
             mean_error: error(end.mean_ns, truth.mean_ns),
             p50_error: error(end.p50_ns, truth.p50_ns),
@@ -63,12 +61,7 @@ pub struct EndRow {
     pub cost: f64,
 }
 
-/// Both ends.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Ends {
-    pub client: Option<EndRow>,
-    pub server: Option<EndRow>,
-}
+type Ends = BTreeMap<Side, EndRow>;
 
 /// A load of an application, with everything counted and with the default budget.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -86,8 +79,8 @@ pub struct Bin {
     pub lines: usize,
     /// Share within 15 % of the mean of the client's log.
     pub within_15: Option<f64>,
-    /// Share within 15 % of that, or of the capture's, or between the two: a read lies between the packet
-    /// and the client's note.
+    /// The same where a capture stands for the log: alone at a server; at a client, whose read lies between
+    /// the packet and its note, within 15 % of either or between the two.
     pub within_15_captured: Option<f64>,
 }
 
@@ -128,15 +121,11 @@ impl Summary {
                     Some(_) => Against::Capture,
                     None => Against::Log,
                 },
-                off: Ends::default(),
-                default: Ends::default(),
+                off: Ends::new(),
+                default: Ends::new(),
             });
-            let ends = match point.budget {
-                Budget::Off => &mut row.off,
-                Budget::Default => &mut row.default,
-            };
-            ends.client = point.client.as_ref().map(|seen| EndRow::of(point, seen));
-            ends.server = point.server.as_ref().map(|seen| EndRow::of(point, seen));
+            let of = |(side, seen): (&Side, &Seen)| (*side, EndRow::of(point, seen));
+            row.of_mut(point.budget).extend(point.ends.iter().map(of));
         }
         Self {
             per_application,
@@ -148,13 +137,22 @@ impl Summary {
     }
 }
 
+impl Row {
+    fn of_mut(&mut self, budget: Budget) -> &mut Ends {
+        match budget {
+            Budget::Off => &mut self.off,
+            Budget::Default => &mut self.default,
+        }
+    }
+}
+
 impl EndRow {
-    fn of(point: &Point, Seen { end, lines }: &Seen) -> Self {
+    pub fn of(point: &Point, Seen { end, lines }: &Seen) -> Self {
         let confidence: f64 = lines.iter().map(|line| line.confidence).sum();
         let captured = point.captured.as_ref();
         Self {
-            errors: Errors::of(Some(end), Some(&point.log)),
-            captured: captured.map(|truth| Errors::of(Some(end), Some(truth))),
+            errors: Errors::of(end, &point.log),
+            captured: captured.map(|truth| Errors::of(end, truth)),
             confidence: confidence / lines.len() as f64,
             null: lines.iter().filter_map(|line| line.why.clone()).collect(),
             cost: end.cost,
@@ -192,19 +190,22 @@ impl Lines {
                 .as_ref()
                 .and_then(|captured| captured.mean_ns);
             let captured = captured.unwrap_or(truth);
-            for seen in [&point.client, &point.server].into_iter().flatten() {
+            for (side, seen) in &point.ends {
                 costs.push(seen.end.cost);
                 for line in &seen.lines {
                     let Some(total) = line.total_ns.map(|ns| ns as f64) else {
                         without_number += 1;
                         continue;
                     };
-                    let least = truth.min(captured) * (1.0 - CLOSE);
-                    let most = truth.max(captured) * (1.0 + CLOSE);
+                    let (least, most) = match side {
+                        Side::Client => (truth.min(captured), truth.max(captured)),
+                        Side::Server => (captured, captured),
+                    };
+                    let close = least * (1.0 - CLOSE)..=most * (1.0 + CLOSE);
                     judged.push(Judged {
                         confidence: line.confidence,
                         error: total / truth - 1.0,
-                        is_right: (least..=most).contains(&total),
+                        is_right: close.contains(&total),
                     });
                 }
             }
