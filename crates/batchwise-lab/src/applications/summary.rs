@@ -67,6 +67,8 @@ type Ends = BTreeMap<Side, EndRow>;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub truth: Against,
+    /// Requests that were never answered, as the client says.
+    pub unanswered: usize,
     #[serde(flatten)]
     pub off: Ends,
     pub default: Ends,
@@ -121,6 +123,7 @@ impl Summary {
                     Some(_) => Against::Capture,
                     None => Against::Log,
                 },
+                unanswered: point.unanswered,
                 off: Ends::new(),
                 default: Ends::new(),
             });
