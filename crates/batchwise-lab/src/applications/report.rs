@@ -23,7 +23,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
     .heading("Summary");
     for (budget, lines) in &summary.by_cost {
         report = report.text(format!(
-            "With {}: {} lines have a number, {} have none and say why. {} claim a confidence of 0.7 or more: **{}** of \
+            "**{}**: {} lines have a number, {} have none and say why. {} claim a confidence of 0.7 or more: **{}** of \
              them are within 15 % of the mean that the client logged, **{}** where a capture may stand for the log. The error of \
              the median line is {}, of the worst {}. Watching took {} of a CPU at the median end, {} at the worst.",
             budget.label(),
