@@ -2,6 +2,7 @@
 //! papers' figures. This file owns the list of experiments and how one is started.
 
 mod accuracy;
+mod applications;
 mod arm;
 pub mod balance;
 mod budget;
@@ -123,6 +124,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &tune_cost::TuneCost,
         &accuracy::Accuracy,
         &tails::Tails,
+        &applications::Applications,
         &overhead::Overhead,
         &hook_cost::HookCost,
         &budget::Budget,

@@ -19,7 +19,7 @@ pub mod preload;
 pub mod process;
 pub mod redis;
 pub mod segment;
-mod server;
+pub mod server;
 pub mod sockets;
 pub mod speed;
 pub mod stage;

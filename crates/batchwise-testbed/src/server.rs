@@ -16,7 +16,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Starts `command` in `host` and waits until `greet` succeeds on a connection to `port`. Messages call
 /// it `name`; Debian has it in `package`.
-pub(crate) fn start(
+pub fn start(
     host: &Host,
     (name, package): (&str, &str),
     command: Command,

@@ -1,5 +1,5 @@
-//! An agent at each end with the default budget: what it says of a load, what it says that it takes, and
-//! what the kernel says that it takes.
+//! An agent at each end: what it says of a load, what it says that it takes, and what the kernel says
+//! that it takes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -56,10 +56,16 @@ pub type Spent = Vec<(u64, [Duration; 2])>;
 /// At the client and at the server.
 pub struct Agents([Watcher; 2]);
 
-const SIDES: [Side; 2] = [Side::Client, Side::Server];
+pub const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 impl Agents {
-    pub fn start(context: &Context, hosts: &TwoHosts, port: u16) -> Result<Self> {
+    /// With this budget, or the command's own.
+    pub fn start(
+        context: &Context,
+        hosts: &TwoHosts,
+        port: u16,
+        cost: Option<&str>,
+    ) -> Result<Self> {
         let start = |host: &Host| {
             let spec = WatchSpec {
                 ports: &[port],
@@ -67,7 +73,7 @@ impl Agents {
                 units: None,
                 exchange: false,
                 cgroup: Some(host.cgroup()),
-                cost: None,
+                cost,
             };
             Watcher::start(&context.command, host, &spec, &context.stop)
         };
@@ -92,13 +98,22 @@ impl Agents {
     pub fn finish(self, truth: &Truth, spent: &Spent) -> Result<[Option<End>; 2]> {
         let (from, to) = (truth.from_ts_ns, truth.to_ts_ns);
         let mut ends = [None, None];
-        for (i, mut watcher) in self.0.into_iter().enumerate() {
-            watcher.check()?;
-            let end = End::of(&watcher.finish(), SIDES[i], from, to);
+        for (i, lines) in self.lines()?.iter().enumerate() {
+            let end = End::of(&inside(lines, SIDES[i], from, to));
             let agent_cpu = share(spent, i, from, to);
             ends[i] = end.map(|end| End { agent_cpu, ..end });
         }
         Ok(ends)
+    }
+
+    /// Ends both; gives all that they said.
+    pub fn lines(self) -> Result<[Vec<Line>; 2]> {
+        let mut said = [Vec::new(), Vec::new()];
+        for (lines, mut watcher) in said.iter_mut().zip(self.0) {
+            watcher.check()?;
+            *lines = watcher.finish();
+        }
+        Ok(said)
     }
 }
 
@@ -150,19 +165,23 @@ fn drawn(tails: &Tails, weight: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// The lines wholly inside the time, or, if none is, those that overlap it.
+pub fn inside(lines: &[Line], side: Side, from: u64, to: u64) -> Vec<&Line> {
+    let begin = |line: &Line| line.ts_ns.saturating_sub(line.interval_ns);
+    let own = lines.iter().filter(|line| line.side == side);
+    let overlap: Vec<_> = own
+        .filter(|line| line.ts_ns > from && begin(line) < to)
+        .collect();
+    let whole = overlap.iter().copied();
+    let whole: Vec<_> = whole
+        .filter(|line| begin(line) >= from && line.ts_ns <= to)
+        .collect();
+    if whole.is_empty() { overlap } else { whole }
+}
+
 impl End {
-    /// From the lines wholly inside the time, or, if none is, from those that overlap it.
-    fn of(lines: &[Line], side: Side, from: u64, to: u64) -> Option<Self> {
-        let begin = |line: &Line| line.ts_ns.saturating_sub(line.interval_ns);
-        let own = || lines.iter().filter(|line| line.side == side);
-        let mut used: Vec<_> = own()
-            .filter(|line| begin(line) >= from && line.ts_ns <= to)
-            .collect();
-        if used.is_empty() {
-            used = own()
-                .filter(|line| line.ts_ns > from && begin(line) < to)
-                .collect();
-        }
+    /// What lines say together; `None` of none.
+    pub fn of(used: &[&Line]) -> Option<Self> {
         let time = |line: &Line| line.interval_ns as f64;
         let items = |line: &Line| line.throughput_per_s * time(line);
         let over_time = |value: fn(&Line) -> f64| {
@@ -246,19 +265,19 @@ mod tests {
             line(300, 3.0, Estimator::Matched, 0.03),
             line(400, 9.0, Estimator::Local, 1.0), // ends after
         ];
-        let end = End::of(&lines, Side::Client, 50, 350).unwrap();
+        let end = End::of(&inside(&lines, Side::Client, 50, 350)).unwrap();
         assert_eq!((end.lines, end.cost_max), (2, 0.03));
         assert!((end.cost - 0.02).abs() < 1e-12 && end.throughput_per_s == 2.0);
         assert_eq!(end.mean_ns, Some(275.0));
         assert_eq!((end.estimator, end.matched), (Estimator::Matched, 20));
-        assert_eq!(End::of(&lines, Side::Server, 50, 350), None);
+        assert_eq!(End::of(&inside(&lines, Side::Server, 50, 350)), None);
     }
 
     #[test]
     fn a_line_longer_than_the_time_is_better_than_none() {
         let lines = [line(200, 1.0, Estimator::Local, 0.01)];
-        assert_eq!(End::of(&lines, Side::Client, 120, 180).unwrap().lines, 1);
-        assert_eq!(End::of(&lines, Side::Client, 200, 300), None);
+        assert_eq!(inside(&lines, Side::Client, 120, 180).len(), 1);
+        assert!(inside(&lines, Side::Client, 200, 300).is_empty());
     }
 
     #[test]

@@ -132,19 +132,24 @@ impl Load {
 const MOST_ON_TEN: u64 = 100_000;
 
 /// Where clients run, and where they find their server.
-struct Runner<'a> {
-    context: &'a Context,
-    hosts: &'a TwoHosts,
-    port: u16,
+pub struct Runner<'a> {
+    pub context: &'a Context,
+    pub hosts: &'a TwoHosts,
+    pub port: u16,
 }
 
 impl Runner<'_> {
-    fn start(&self, name: &str, command: Command) -> Result<Printing<String>> {
+    pub fn start(&self, name: &str, command: Command) -> Result<Printing<String>> {
         Printing::start_text(&self.hosts.client, name, command, Role::Workload)
     }
 
     /// All that it printed, once it has ended.
-    fn finish(&self, name: &str, mut client: Printing<String>, length: Duration) -> Result<String> {
+    pub fn finish(
+        &self,
+        name: &str,
+        mut client: Printing<String>,
+        length: Duration,
+    ) -> Result<String> {
         let status = client.wait(&self.context.stop, length + GRACE)?;
         let (text, quote) = (client.text(), client.quote());
         ensure!(status.success(), "{name} failed ({status}): {text}{quote}");

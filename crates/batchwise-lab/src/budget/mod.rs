@@ -1,11 +1,11 @@
 //! Experiment `budget`: whether `batchwise watch` with its default budget keeps it and stays true, from
 //! 10 requests/s to 500,000, with ten thousand connections, and with clients that people use.
 
-mod agents;
-mod clients;
-mod load;
+pub mod agents;
+pub mod clients;
+pub mod load;
 mod report;
-mod summary;
+pub mod summary;
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const FILES: u64 = 12_000;
 /// Before a row is measured: the agents learn what counting costs under its load.
 const SETTLE: Duration = Duration::from_secs(5);
 /// For the line of the interval in which the load ends.
-const LAST_LINE: Duration = Duration::from_millis(1_200);
+pub const LAST_LINE: Duration = Duration::from_millis(1_200);
 
 pub struct Budget;
 
@@ -87,7 +87,7 @@ impl Experiment for Budget {
     ) -> Result<Vec<Point>> {
         let (context, load) = (run.context, *turn.arm);
         let length = Duration::from_secs(if context.quick { 8 } else { 15 });
-        let agents = Agents::start(context, &servers.hosts, load.port())?;
+        let agents = Agents::start(context, &servers.hosts, load.port(), None)?;
         let (truth, spent) = agents.during(|| {
             let truth = load.run(context, servers, (SETTLE, length))?;
             context.stop.sleep(LAST_LINE)?;

@@ -80,12 +80,14 @@ impl Row {
     }
 }
 
+/// Over what the client says, less 1; `None` where one of the two is not known.
+pub fn error(estimate: Option<f64>, truth: Option<f64>) -> Option<f64> {
+    let (estimate, truth) = estimate.zip(truth)?;
+    (truth > 0.0).then(|| estimate / truth - 1.0)
+}
+
 impl EndRow {
     fn of(truth: &Truth, end: &End) -> Self {
-        let error = |estimate: Option<f64>, truth: Option<f64>| {
-            let (estimate, truth) = estimate.zip(truth)?;
-            (truth > 0.0).then(|| estimate / truth - 1.0)
-        };
         Self {
             cost: end.cost,
             cost_max: end.cost_max,

@@ -7,7 +7,7 @@ mod plan;
 mod summary;
 #[cfg(test)]
 mod tests;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,9 @@ use crate::redis::{Redis, judge, steady};
 use crate::stats::quantile;
 use agents::Agents;
 use batchwise_testbed::load::{LoadSpec, PhaseReport};
+use batchwise_testbed::redis::PORT;
 use batchwise_testbed::topology::LINK;
-use plan::{FLUSH, LEAD, MEASURED, WARMUP};
+use plan::{LEAD, MEASURED, WARMUP};
 use summary::{Against, Share, Summary};
 
 pub(crate) struct Tails;
@@ -45,16 +46,16 @@ pub(crate) enum Budget {
 }
 
 impl Budget {
-    const ALL: [Self; 2] = [Self::Default, Self::Off];
+    pub(crate) const ALL: [Self; 2] = [Self::Default, Self::Off];
 
-    fn cost(self) -> Option<&'static str> {
+    pub(crate) fn cost(self) -> Option<&'static str> {
         match self {
             Self::Default => None,
             Self::Off => Some("off"),
         }
     }
 
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Default => "default budget",
             Self::Off => "--cost off",
@@ -179,7 +180,7 @@ impl Experiment for Tails {
             ..redis.load(Setting::Nodelay, WARMUP, phases.to_vec())
         };
         let (server, client) = (&redis.hosts.server, &redis.hosts.client);
-        let mut capture = Capture::start(server, LINK, wire::FILTER, &context.stop)?;
+        let mut capture = Capture::start(server, LINK, &wire::filter(PORT), &context.stop)?;
         // reports only at the ends of the phases: that of the first is the moment to begin
         let mut running = load.start(&context.command, client, Some(load.length()))?;
         context.stop.wait_until(load.length(), || {
@@ -190,7 +191,7 @@ impl Experiment for Tails {
         let mut report = running.finish(&context.stop)?;
         let lines = agents.end(budget, &context.stop)?;
         redis.server.check_alive()?;
-        context.stop.sleep(FLUSH)?;
+        context.stop.sleep(wire::FLUSH)?;
         let packets = wire::read(capture.end())?;
         let load = report.phases.pop();
         let load = load.ok_or_else(|| anyhow::anyhow!("the load reported no phase"))?;

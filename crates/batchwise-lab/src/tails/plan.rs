@@ -51,8 +51,6 @@ pub const LEAD: Duration = Duration::from_millis(100);
 pub const MEASURED: Duration = Duration::from_secs(4);
 /// A watcher's interval goes on until the load is over, so that nothing is left for the next point.
 pub const INTERVAL: Duration = Duration::from_millis(4250);
-/// tcpdump is given packets in blocks, which wait so long at most.
-pub const FLUSH: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

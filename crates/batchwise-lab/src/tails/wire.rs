@@ -6,14 +6,21 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use batchwise_testbed::redis::PORT;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_file::pcap::PcapReader;
 
 /// Segments with data; acknowledgments alone would only cost time.
-pub const FILTER: &str =
-    "tcp port 6379 and (ip[2:2] - ((ip[0] & 0xf) << 2) - ((tcp[12] & 0xf0) >> 2)) != 0";
+pub fn filter(port: u16) -> String {
+    let data = "(ip[2:2] - ((ip[0] & 0xf) << 2) - ((tcp[12] & 0xf0) >> 2)) != 0";
+    format!("tcp port {port} and {data}")
+}
+
+/// tcpdump is given packets in blocks, which wait so long at most.
+pub const FLUSH: Duration = Duration::from_secs(1);
 
 /// `PING` and its answer, which each connection of the generator begins with.
 const GREETING: [u64; 2] = [6, 7];
@@ -164,31 +171,39 @@ pub fn answered(packets: &[Packet], sizes: &Sizes) -> Option<Vec<Answered>> {
 
 /// The first connection in a capture: all its segments with data.
 pub fn read(capture: &Path) -> Result<Vec<Packet>> {
-    let reading = || format!("reading {}", capture.display());
-    let file = BufReader::new(File::open(capture).with_context(reading)?);
-    let mut reader = PcapReader::new(file).with_context(reading)?;
     let (mut client, mut packets) = (None, Vec::new());
-    // raw: else a packet that was longer than what is kept of it is an error; the last one may be cut
-    while let Some(Ok(raw)) = reader.next_raw_packet() {
-        let at_ns = u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac);
-        if let Some((port, packet)) = parse(&raw.data, at_ns)
-            && *client.get_or_insert(port) == port
-        {
+    each(capture, PORT, |port, packet| {
+        if *client.get_or_insert(port) == port {
             packets.push(packet);
         }
-    }
+    })?;
     Ok(packets)
 }
 
+/// Shows each segment with data, with its client's port, of connections to the server at this port.
+pub fn each(capture: &Path, server: u16, mut show: impl FnMut(u16, Packet)) -> Result<()> {
+    let reading = || format!("reading {}", capture.display());
+    let file = BufReader::new(File::open(capture).with_context(reading)?);
+    let mut reader = PcapReader::new(file).with_context(reading)?;
+    // raw: else a packet that was longer than what is kept of it is an error; the last one may be cut
+    while let Some(Ok(raw)) = reader.next_raw_packet() {
+        let at_ns = u64::from(raw.ts_sec) * 1_000_000_000 + u64::from(raw.ts_frac);
+        if let Some((port, packet)) = parse(&raw.data, server, at_ns) {
+            show(port, packet);
+        }
+    }
+    Ok(())
+}
+
 /// A frame, with the client's port.
-fn parse(frame: &[u8], at_ns: u64) -> Option<(u16, Packet)> {
+fn parse(frame: &[u8], server: u16, at_ns: u64) -> Option<(u16, Packet)> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let (Some(LaxNetSlice::Ipv4(ip)), Some(TransportSlice::Tcp(tcp))) =
         (packet.net, packet.transport)
     else {
         return None;
     };
-    let from_server = tcp.source_port() == batchwise_testbed::redis::PORT;
+    let from_server = tcp.source_port() == server;
     let headers = ip.header().slice().len() + tcp.header_slice().len();
     let begins = match tcp.payload() {
         [b'*', b'3', ..] => Some(Kind::Set),
