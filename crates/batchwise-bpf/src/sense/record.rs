@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
-use batchwise_core::sense::connection::{Connection, Quiet, Vitals};
+use batchwise_core::sense::connection::{Bypass, Connection, Quiet, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::Sample;
@@ -97,6 +97,17 @@ fn vitals(info: &types::sense_sock_info) -> Vitals {
         rtt: u64::from(info.srtt_us) * 1_000,
         mss: info.mss,
         corked: info.corked != 0,
+        bypass: bypass(types::sense_bypass(info.bypass)),
+    }
+}
+
+fn bypass(told: types::sense_bypass) -> Option<Bypass> {
+    match told {
+        types::sense_bypass::SENSE_BYPASS_MPTCP => Some(Bypass::Mptcp),
+        types::sense_bypass::SENSE_BYPASS_SMC => Some(Bypass::Smc),
+        types::sense_bypass::SENSE_BYPASS_SOCKMAP => Some(Bypass::Sockmap),
+        types::sense_bypass::SENSE_BYPASS_KTLS => Some(Bypass::Ktls),
+        _ => None,
     }
 }
 

@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use batchwise_bpf::netns_of;
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::hint::{HintQueue, HintSums, Implausible, Moment};
+use batchwise_core::sense::report::Side;
 use batchwise_hint::layout::REGISTRATION_LEN;
 use batchwise_hint::reader::{Calibration, Identity, Mapping, Registration, Snapshot};
 use nix::errno::Errno;
@@ -53,6 +56,8 @@ struct Peer {
     socket: OwnedFd,
     pid: i32,
     uid: u32,
+    /// Inode of its network namespace.
+    netns: u32,
     hints: Vec<Hint>,
 }
 
@@ -142,6 +147,15 @@ impl HintListener {
                 continue;
             };
             let (pid, uid) = (who.pid(), who.uid());
+            let netns = match netns_of(socket.as_fd()) {
+                Ok(netns) => netns,
+                Err(error) => {
+                    self.complaints
+                        .say(&format!("hints of process {pid} refused: {error}"));
+                    door::let_go(vec![socket]);
+                    continue;
+                }
+            };
             let refusal = match () {
                 () if !self.allowed.contains(&uid) => {
                     format!("hints of user {uid} refused: allow them with --hints-uid {uid}")
@@ -157,6 +171,7 @@ impl HintListener {
                         socket,
                         pid,
                         uid,
+                        netns,
                         hints: Vec::new(),
                     });
                     continue;
@@ -261,17 +276,17 @@ impl Peer {
         readings: &mut Vec<HintReading>,
     ) -> Result<(), Implausible> {
         let mut result = Ok(());
-        let mut read = 0;
+        let (netns, mut read) = (self.netns, 0);
         self.hints.retain_mut(|hint| {
             if Instant::now() >= until {
-                readings.push(hint.reading());
+                readings.push(hint.reading(netns));
                 return true;
             }
             let now = hint.memory.read(calibration);
             match hint.queue.advance(sums(&now.sums), moment(&now)) {
                 Ok(_) => {
                     hint.at = now.at;
-                    readings.push(hint.reading());
+                    readings.push(hint.reading(netns));
                 }
                 Err(lie) => result = Err(lie),
             }
@@ -285,11 +300,15 @@ impl Peer {
 
 impl Hint {
     /// As it was read last.
-    fn reading(&self) -> HintReading {
+    fn reading(&self, netns: u32) -> HintReading {
         HintReading {
             id: self.id,
             cookie: self.identity.cookie,
-            service: self.identity.service,
+            service: ServiceKey {
+                server: self.identity.service,
+                netns,
+                side: Side::Client,
+            },
             born: self.born,
             at: self.at,
             queue: self.queue.state(),

@@ -70,12 +70,13 @@ pub const fn estimate(line: &Line) -> &'static str {
     }
 }
 
-/// What the throughput counts each second: a send is taken for a request.
-pub const fn per_second(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Sends => "req/s",
-        Unit::Bytes => "B/s",
-        Unit::Packets => "pkt/s",
+/// What the throughput counts each second.
+pub const fn per_second(line: &Line) -> &'static str {
+    match (line.unit, line.estimator) {
+        (Unit::Sends, Estimator::Turns | Estimator::Hint) => "requests/s",
+        (Unit::Sends, _) => "sends/s",
+        (Unit::Bytes, _) => "B/s",
+        (Unit::Packets, _) => "pkt/s",
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tails::{Histogram, Latencies};
 use libbpf_rs::MapCore as _;
@@ -24,7 +25,7 @@ pub(super) struct Before(HashMap<u32, Latencies>);
 
 impl Sensor {
     /// The latencies of each service's requests since the last call.
-    pub fn tails(&mut self) -> Result<Vec<(SocketAddr, Side, Latencies)>, Error> {
+    pub fn tails(&mut self) -> Result<Vec<(ServiceKey, Latencies)>, Error> {
         let mut found = Vec::new();
         let services = &self.skel.maps.services;
         for key in services.keys() {
@@ -39,15 +40,15 @@ impl Sensor {
             let before = self.before.0.entry(index).or_default();
             let new = now.since(before);
             *before = now;
-            let side = match service.server {
-                0 => Side::Client,
-                _ => Side::Server,
+            let key = ServiceKey {
+                server: SocketAddr::new(address(service.addr), service.port),
+                netns: service.netns,
+                side: match service.server {
+                    0 => Side::Client,
+                    _ => Side::Server,
+                },
             };
-            found.push((
-                SocketAddr::new(address(service.addr), service.port),
-                side,
-                new,
-            ));
+            found.push((key, new));
         }
         Ok(found)
     }
