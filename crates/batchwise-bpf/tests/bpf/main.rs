@@ -15,6 +15,7 @@ mod mount;
 mod packet;
 mod passive;
 mod probe;
+mod sides;
 mod space;
 mod traffic;
 mod turns;

@@ -73,7 +73,7 @@ pub const fn estimate(line: &Line) -> &'static str {
 /// What the throughput counts each second.
 pub const fn per_second(line: &Line) -> &'static str {
     match (line.unit, line.estimator) {
-        (Unit::Sends, Estimator::Turns | Estimator::Hint) => "requests/s",
+        (Unit::Sends, Estimator::Turns | Estimator::Hint) => "req/s",
         (Unit::Sends, _) => "sends/s",
         (Unit::Bytes, _) => "B/s",
         (Unit::Packets, _) => "pkt/s",

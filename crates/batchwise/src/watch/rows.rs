@@ -53,7 +53,7 @@ impl View for Interval {
         Column::left("time", 9, |l: &Line| plain(human::clock(l.ts_ns))).text_only(),
         Column::left("service", 21, |l| name(title(l))),
         Column::left("side", 6, |l| plain(human::word(&l.side))),
-        Column::right("rate", 12, |l| {
+        Column::right("rate", 14, |l| {
             let rate = human::rate(l.throughput_per_s);
             plain(format!("{rate} {}", parts::per_second(l)))
         }),
@@ -281,6 +281,32 @@ mod tests {
             .lines()
             .any(|l| l.starts_with("   –") && l.contains('%'));
         assert!(!shares && !text.contains("0 ns"), "{text}");
+    }
+
+    #[test]
+    fn a_network_namespace_is_shown_where_two_services_have_the_same_name_and_only_there() {
+        let elsewhere = Line {
+            netns: 4_026_532_999,
+            ..samples::two_sided()
+        };
+        let lines = vec![samples::two_sided(), elsewhere, samples::local()];
+        let text = drawn(lines.clone(), 120, 24);
+        for name in ["10.0.0.2:6379 in 4026531840", "10.0.0.2:6379 in 4026532999"] {
+            assert!(text.contains(name), "{text}");
+        }
+        assert!(text.contains("[2001:db8::17]:11211 client"), "{text}");
+        let json = JsonLines::of(&Interval::new(lines, &[])).expect("JSON");
+        assert!(!json.contains(" in "), "{json}");
+    }
+
+    #[test]
+    fn while_there_is_nothing_it_says_what_is_not_seen() {
+        let mut table = LiveTable::new("waiting for traffic on port 6379…".to_owned());
+        let notes = ["nothing listens on port 6379".to_owned()];
+        table.show(&Interval::new(Vec::new(), &notes));
+        let text = picture(80, 24, |frame| table.draw(frame));
+        assert!(text.contains("nothing listens on port 6379"), "{text}");
+        assert!(!text.contains("waiting"), "{text}");
     }
 
     #[test]

@@ -142,7 +142,7 @@ fn latencies_of_requests_add_up_and_survive_a_short_silence() {
     metrics.interval(&[], &requests(&[900_000, 40_000_000]));
     metrics.interval(&[], &requests(&[]));
     metrics.interval(&[], &requests(&[2_500_000]));
-    let service = r#"service="10.0.0.2:6379",side="server""#;
+    let service = r#"service="10.0.0.2:6379",side="server",netns="4026531840""#;
     let name = "batchwise_request_duration_seconds";
     let samples = [
         format!("{name}_sum{{{service}}} 0.0434"),
