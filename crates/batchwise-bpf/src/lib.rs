@@ -38,7 +38,6 @@ pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
 pub use attach::cgroup::find as find_cgroup;
 pub use attach::interface::check as check_interface;
-pub use attach::netns::of_socket as netns_of;
 pub use attach::xdp;
 pub use error::Error;
 #[doc(hidden)]

@@ -3,13 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use nix::errno::Errno;
-use nix::libc;
 use nix::sched::{CloneFlags, setns};
 
 /// Process ids below a cgroup, its descendants included; all processes for `None`.
@@ -45,18 +42,6 @@ pub(crate) fn others(cgroup: Option<&Path>) -> Vec<File> {
         .filter_map(|pid| File::open(format!("/proc/{pid}/ns/net")).ok())
         .filter(|f| f.metadata().is_ok_and(|m| seen.insert(m.ino())))
         .collect()
-}
-
-/// Inode of the network namespace that a socket is in; one that was accepted is in that of who connected. Needs
-/// CAP_NET_ADMIN in it.
-pub fn of_socket(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    const SIOCGSKNS: libc::c_ulong = 0x894c; // <linux/sockios.h>
-    // SAFETY: the request takes no argument; the descriptor is open.
-    let ns = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) };
-    let ns = Errno::result(ns)?;
-    // SAFETY: it is new, so nobody else has it.
-    let ns = File::from(unsafe { OwnedFd::from_raw_fd(ns) });
-    Ok(ns.metadata()?.ino() as u32)
 }
 
 /// Runs `f` on a thread of its own that has entered `ns`; needs CAP_SYS_ADMIN.

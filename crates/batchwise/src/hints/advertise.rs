@@ -2,9 +2,9 @@
 //! tells that queue, and no other (§3.3).
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use batchwise_bpf::{Advertiser, Connection};
-use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::queue::{QueueState, Window};
 use batchwise_core::sense::report::Side;
 
@@ -22,7 +22,7 @@ pub struct Advertisements {
 /// A client's connection.
 #[derive(Debug)]
 struct Client {
-    service: ServiceKey,
+    service: SocketAddr,
     /// Bytes that it has moved, and since the look before: its part of the service's requests.
     bytes: u64,
     moved: u64,
@@ -47,7 +47,7 @@ impl Advertisements {
         for c in connections.iter().filter(|c| c.side == Side::Client) {
             let known = before.remove(&c.cookie);
             let mut client = known.unwrap_or(Client {
-                service: c.service(),
+                service: c.remote,
                 bytes: c.vitals.bytes,
                 moved: 0,
                 queue: QueueState::default(),
@@ -105,8 +105,8 @@ struct Deal {
     dealt: u128,
 }
 
-fn deals(clients: &HashMap<u64, Client>, heard: &HintWindows) -> HashMap<ServiceKey, Deal> {
-    let mut deals: HashMap<ServiceKey, Deal> = HashMap::new();
+fn deals(clients: &HashMap<u64, Client>, heard: &HintWindows) -> HashMap<SocketAddr, Deal> {
+    let mut deals: HashMap<SocketAddr, Deal> = HashMap::new();
     for (cookie, client) in clients {
         let Some(all) = heard.of_whole_service(&client.service) else {
             continue;
@@ -153,11 +153,7 @@ mod tests {
 
     fn client(moved: u64) -> Client {
         Client {
-            service: ServiceKey {
-                server: ([10, 0, 0, 1], 6379).into(),
-                netns: 0,
-                side: Side::Client,
-            },
+            service: ([10, 0, 0, 1], 6379).into(),
             bytes: 0,
             moved,
             queue: QueueState::default(),

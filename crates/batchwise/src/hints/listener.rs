@@ -6,10 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use batchwise_bpf::netns_of;
-use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::hint::{HintQueue, HintSums, Implausible, Moment};
-use batchwise_core::sense::report::Side;
 use batchwise_hint::layout::REGISTRATION_LEN;
 use batchwise_hint::reader::{Calibration, Identity, Mapping, Registration, Snapshot};
 use nix::errno::Errno;
@@ -56,8 +53,6 @@ struct Peer {
     socket: OwnedFd,
     pid: i32,
     uid: u32,
-    /// Inode of its network namespace.
-    netns: u32,
     hints: Vec<Hint>,
 }
 
@@ -147,15 +142,6 @@ impl HintListener {
                 continue;
             };
             let (pid, uid) = (who.pid(), who.uid());
-            let netns = match netns_of(socket.as_fd()) {
-                Ok(netns) => netns,
-                Err(error) => {
-                    self.complaints
-                        .say(&format!("hints of process {pid} refused: {error}"));
-                    door::let_go(vec![socket]);
-                    continue;
-                }
-            };
             let refusal = match () {
                 () if !self.allowed.contains(&uid) => {
                     format!("hints of user {uid} refused: allow them with --hints-uid {uid}")
@@ -171,7 +157,6 @@ impl HintListener {
                         socket,
                         pid,
                         uid,
-                        netns,
                         hints: Vec::new(),
                     });
                     continue;
@@ -276,17 +261,17 @@ impl Peer {
         readings: &mut Vec<HintReading>,
     ) -> Result<(), Implausible> {
         let mut result = Ok(());
-        let (netns, mut read) = (self.netns, 0);
+        let mut read = 0;
         self.hints.retain_mut(|hint| {
             if Instant::now() >= until {
-                readings.push(hint.reading(netns));
+                readings.push(hint.reading());
                 return true;
             }
             let now = hint.memory.read(calibration);
             match hint.queue.advance(sums(&now.sums), moment(&now)) {
                 Ok(_) => {
                     hint.at = now.at;
-                    readings.push(hint.reading(netns));
+                    readings.push(hint.reading());
                 }
                 Err(lie) => result = Err(lie),
             }
@@ -300,15 +285,11 @@ impl Peer {
 
 impl Hint {
     /// As it was read last.
-    fn reading(&self, netns: u32) -> HintReading {
+    fn reading(&self) -> HintReading {
         HintReading {
             id: self.id,
             cookie: self.identity.cookie,
-            service: ServiceKey {
-                server: self.identity.service,
-                netns,
-                side: Side::Client,
-            },
+            service: self.identity.service,
             born: self.born,
             at: self.at,
             queue: self.queue.state(),

@@ -10,9 +10,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::queue::QueueState;
-use batchwise_core::sense::report::Side;
 use batchwise_hint::layout::{Header, Identity, MAGIC, PAGE, Registration};
 use batchwise_hint::reader::monotonic_ns;
 use batchwise_hint::{Hints, SOCKET_VARIABLE};
@@ -63,8 +61,7 @@ impl SocketPath {
 /// Polls until the handle for the connection or service `service` is there.
 fn find(listener: &mut HintListener, service: &str) -> HintReading {
     let service = service.parse().expect("an address");
-    let is_of = |r: &HintReading| r.service.server == service;
-    let found = || listener.poll().into_iter().find(is_of);
+    let found = || listener.poll().into_iter().find(|r| r.service == service);
     eventually("the hint", found, String::new)
 }
 
@@ -142,15 +139,10 @@ fn a_handle_that_lives_between_two_polls_is_counted_all_the_same() {
 
 #[test]
 fn windows_are_differences_summed_by_service_and_by_connection() {
-    let service = ServiceKey {
-        server: SERVICE.parse().expect("an address"),
-        netns: 7,
-        side: Side::Client,
-    };
     let reading = |id, cookie, at, total| HintReading {
         id,
         cookie,
-        service,
+        service: SERVICE.parse().expect("an address"),
         born: 0,
         at,
         queue: QueueState {
@@ -167,6 +159,7 @@ fn windows_are_differences_summed_by_service_and_by_connection() {
         reading(2, Some(9), 200, 9),
         reading(3, Some(9), 200, 4),
     ]);
+    let service = SERVICE.parse().expect("an address");
     assert_eq!(
         windows.of_service(&service).map(|w| w.total),
         Some(1 + 2 + 4)

@@ -1,8 +1,8 @@
 //! What readings of hints add up to, by service and by connection.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
-use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::queue::{QueueState, Window};
 
 /// What one handle of an application says at one time. The difference of two `queue`s of one `id`
@@ -13,8 +13,8 @@ pub struct HintReading {
     pub id: u64,
     /// The kernel's cookie of the connection's socket; `None` for a hint of a whole service.
     pub cookie: Option<u64>,
-    /// The client's side of a service, in its network namespace.
-    pub service: ServiceKey,
+    /// The server's address, as the client sees it.
+    pub service: SocketAddr,
     /// When counting began, ns, CLOCK_MONOTONIC; `queue` was empty of integral and total then.
     pub born: u64,
     /// When it was read, ns, CLOCK_MONOTONIC.
@@ -27,9 +27,9 @@ pub struct HintReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum About {
     /// All requests to a service, …
-    Service(ServiceKey),
+    Service(SocketAddr),
     /// … without those on connections that have a hint of their own.
-    Remainder(ServiceKey),
+    Remainder(SocketAddr),
     /// Those on the connection of this cookie.
     Connection(u64),
 }
@@ -44,7 +44,7 @@ pub struct HintWindows {
 
 impl HintWindows {
     /// All requests to a service.
-    pub fn of_service(&self, service: &ServiceKey) -> Option<&Window> {
+    pub fn of_service(&self, service: &SocketAddr) -> Option<&Window> {
         self.windows.get(&About::Service(*service))
     }
 
@@ -54,7 +54,7 @@ impl HintWindows {
     }
 
     /// The requests to a service on connections that have no hint of their own.
-    pub(super) fn of_whole_service(&self, service: &ServiceKey) -> Option<&Window> {
+    pub(super) fn of_whole_service(&self, service: &SocketAddr) -> Option<&Window> {
         self.windows.get(&About::Remainder(*service))
     }
 

@@ -198,7 +198,7 @@ impl Agent {
         if let Some(hints) = &mut self.hints {
             // an application that counts its own requests knows best
             let heard = hints.read(&[])?;
-            if let (Side::Client, Some(window)) = (side, heard.of_service(&tested.key)) {
+            if let (Side::Client, Some(window)) = (side, heard.of_service(&tested.key.server)) {
                 (sum.waited, sum.done) = (window.integral, window.total);
             }
         }

@@ -170,7 +170,7 @@ impl Services {
             let service = key.service;
             let hint = match (service.side, self.per_connection) {
                 (Side::Server, _) => None,
-                (Side::Client, false) => hints.of_service(&service),
+                (Side::Client, false) => hints.of_service(&service.server),
                 (Side::Client, true) => hints.of_connection(group.cookie),
             };
             let connections = group.open + group.closed;
