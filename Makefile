@@ -23,7 +23,7 @@ build: setup
 ## the same, batchwise-lab, and the workloads of batchwise-load that only experiments need
 lab: PACKAGES += $(LAB)
 lab: setup
-	cargo build --release --locked -p batchwise -p batchwise-load -p batchwise-lab --features batchwise-load/experiments
+	cargo build --release --locked -p batchwise -p batchwise-load -p batchwise-lab --features experiments
 
 ## a Redis under climbing load: estimate beside truth, then tuned; 80 s after the build
 demo: PACKAGES += $(LAB)

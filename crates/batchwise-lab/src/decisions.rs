@@ -73,6 +73,7 @@ pub mod samples {
         Decision {
             ts_ns: (at_s * 1e9) as u64,
             service: "10.77.0.1:6379".into(),
+            netns: 0,
             side: Side::Client,
             event,
             policy: "latency".into(),

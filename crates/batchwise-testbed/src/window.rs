@@ -206,6 +206,7 @@ mod tests {
             ts_ns,
             interval_ns: 100,
             service: "10.77.0.1:6379".into(),
+            netns: 0,
             side: Side::Client,
             connection: None,
             vantage: "socket".into(),

@@ -23,6 +23,7 @@ mod sibling;
 #[cfg(test)]
 mod tests;
 mod tune;
+mod unseen;
 mod watch;
 mod window;
 

@@ -325,6 +325,15 @@ pub const FEATURES: &[Feature] = &[
         users: &[],
     },
     Feature {
+        name: "MPTCP",
+        since: None,
+        probe: Setting {
+            name: "net.mptcp.enabled",
+            meaning: "information: of connections of MPTCP `watch` and `tune` see nothing, and say how many there are",
+        },
+        users: &[],
+    },
+    Feature {
         name: "congestion control",
         since: None,
         probe: Setting {

@@ -14,12 +14,21 @@
 
 /* sense_record.flags */
 enum sense_record_flag {
-	SENSE_F_SERVER = 0x1,     /* the local port is the watched one */
+	SENSE_F_SERVER = 0x1,     /* it was accepted */
 	SENSE_F_BIRTH = 0x2,      /* counted from the connection's first byte */
 	SENSE_F_AGREED = 0x8,     /* the peer speaks the exchange */
 	SENSE_F_LATE_SEND = 0x10, /* sends are seen only after the call (no tcp_sendmsg_locked) */
 	SENSE_F_CLOSED = 0x20,    /* the connection is gone: this is its last record */
 	SENSE_F_HINTED = 0x40,    /* the peer's application itself counts: it needs no queue of ours */
+};
+
+/* What takes a connection's data past the hooks. */
+enum sense_bypass {
+	SENSE_BYPASS_NONE,
+	SENSE_BYPASS_MPTCP,
+	SENSE_BYPASS_SMC,
+	SENSE_BYPASS_SOCKMAP,
+	SENSE_BYPASS_KTLS,
 };
 
 /* What the kernel itself keeps of a socket, read with the record. */
@@ -37,7 +46,8 @@ struct sense_sock_info {
 	__u32 mss; /* bytes of a full segment */
 	__u8 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
 	__u8 corked; /* tp->nonagle & TCP_NAGLE_CORK */
-	__u16 backlog; /* enum sense_backlog, if nothing is unknown since the last event */
+	__u8 backlog; /* enum sense_backlog, if nothing is unknown since the last event */
+	__u8 bypass; /* enum sense_bypass */
 	__u32 under_way; /* requests */
 	__u64 oldest; /* ns: when the oldest of them began; 0: none is known */
 };

@@ -105,14 +105,43 @@ struct sock {
 	refcount_t sk_wmem_alloc;
 	unsigned long sk_pacing_rate;
 	__u32 sk_pacing_status;
+	struct socket *sk_socket;
+	void *sk_user_data;
+};
+
+struct ipv6_pinfo {
+	int mcast_oif;
 };
 
 struct inet_sock {
 	struct sock sk;
+	struct ipv6_pinfo *pinet6;
+	int mc_index;
+};
+
+struct tcp_ulp_ops {
+	char name[16];
 };
 
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
+	const struct tcp_ulp_ops *icsk_ulp_ops;
+};
+
+struct bpf_prog;
+
+struct sk_psock_progs {
+	struct bpf_prog *msg_parser;
+	struct bpf_prog *stream_verdict;
+	struct bpf_prog *skb_verdict;
+};
+
+struct sk_psock {
+	struct sk_psock_progs progs;
+};
+
+struct proto___before_6_5 {
+	void *sendpage;
 };
 
 struct minmax_sample {
@@ -153,6 +182,8 @@ struct tcp_sock {
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
 	__u8 nonagle : 4;
+	__u8 syn_smc : 1;
+	bool is_mptcp;
 	__u8 bpf_sock_ops_cb_flags;
 };
 
@@ -243,11 +274,12 @@ struct bpf_iter__bpf_sk_storage_map {
 	void *value;
 };
 
+struct file;
+
 struct socket {
 	struct sock *sk;
+	struct file *file;
 };
-
-struct file;
 
 struct task_struct {
 	int tgid;

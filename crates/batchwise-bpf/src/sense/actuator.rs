@@ -5,11 +5,11 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::Arm;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
@@ -94,15 +94,15 @@ impl Actuator {
 
     /// Writes down what a service's sockets are to have, `None`: what each application asked for.
     /// What an application asks for meanwhile is remembered, and goes into effect later.
-    pub fn control(&self, server: SocketAddr, side: Side, arm: Option<Arm>) -> Result<(), Error> {
+    pub fn control(&self, service: &ServiceKey, arm: Option<Arm>) -> Result<(), Error> {
         let arm = match arm {
-            None => return self.forget(server, side),
+            None => return self.forget(service),
             Some(Arm::On) => types::sense_arm::SENSE_ARM_ON,
             Some(Arm::Off) => types::sense_arm::SENSE_ARM_OFF,
         };
         let value = types::sense_control { arm };
         self.controls
-            .update(bytes(&key(server, side)), bytes(&value), MapFlags::ANY)
+            .update(bytes(&key(service)), bytes(&value), MapFlags::ANY)
             .map_err(Error::bpf("writing a decision"))
     }
 
@@ -114,8 +114,8 @@ impl Actuator {
     }
 
     /// Forgets a service: its sockets are to be as their applications asked.
-    pub fn forget(&self, server: SocketAddr, side: Side) -> Result<(), Error> {
-        match self.controls.delete(bytes(&key(server, side))) {
+    pub fn forget(&self, service: &ServiceKey) -> Result<(), Error> {
+        match self.controls.delete(bytes(&key(service))) {
             Err(e) if e.kind() != libbpf_rs::ErrorKind::NotFound => {
                 Err(Error::bpf("deleting a decision")(e))
             }
@@ -195,11 +195,12 @@ impl Actuator {
     }
 }
 
-fn key(server: SocketAddr, side: Side) -> types::sense_service {
+fn key(service: &ServiceKey) -> types::sense_service {
     types::sense_service {
-        addr: octets(server.ip()),
-        port: server.port(),
-        server: u16::from(side == Side::Server),
+        addr: octets(service.server.ip()),
+        port: service.server.port(),
+        server: u16::from(service.side == Side::Server),
+        netns: service.netns,
     }
 }
 

@@ -25,7 +25,7 @@ BW_INLINE struct sense_endpoint *sense_ops_member(struct bpf_sock_ops *ops)
 
 BW_INLINE bool sense_ops_port(const struct bpf_sock_ops *ops)
 {
-	return sense_side(ops->local_port, bpf_ntohl(ops->remote_port)) >= 0;
+	return sense_watches(ops->local_port, bpf_ntohl(ops->remote_port));
 }
 
 /* Whether the header at hand (`where`: the SYN that is being answered) carries our option. */
@@ -340,7 +340,7 @@ int sense_adopt_listener(struct bpf_iter__tcp *ctx)
 	struct tcp_sock *tp;
 	int flags = 0;
 
-	if (!skc || skc->skc_state != TCP_LISTEN || sense_side(skc->skc_num, 0) < 0)
+	if (!skc || skc->skc_state != TCP_LISTEN || !sense_watches(skc->skc_num, skc->skc_num))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp || !sense_cgroup_matches((struct sock *)tp))

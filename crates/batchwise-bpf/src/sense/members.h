@@ -12,6 +12,10 @@
 #include <bpf/bpf_helpers.h>
 #include "sense_intf.h"
 
+/* include/net/sock.h: flags in sk_user_data, and that of those which says that it is a sockmap's */
+#define SENSE_USER_DATA_FLAGS 7ULL
+#define SENSE_USER_DATA_PSOCK 4ULL
+
 #define SENSE_MAX_PORTS 9 /* and one of them is the bench's */
 
 /* What the exchange sends in turn: a queue each, then the agent's state, then the hint. */
@@ -82,21 +86,44 @@ BW_INLINE __u32 sense_gso_segs(const struct sk_buff *skb)
 	return BPF_CORE_READ(si, gso_segs);
 }
 
-/* SENSE_F_SERVER, 0 for a client, -1 for a port that nobody asked for. */
-BW_INLINE int sense_side(__u16 local, __u16 remote)
+BW_INLINE bool sense_watches(__u16 local, __u16 remote)
 {
-	for (__u32 i = 0; i < SENSE_MAX_PORTS && i < n_ports; i++) {
-		if (ports[i] == local)
-			return SENSE_F_SERVER;
-		if (ports[i] == remote)
-			return 0;
-	}
-	return -1;
+	for (__u32 i = 0; i < SENSE_MAX_PORTS && i < n_ports; i++)
+		if (ports[i] == local || ports[i] == remote)
+			return true;
+	return false;
 }
 
-BW_INLINE int sense_port_matches(const struct sock *sk)
+BW_INLINE bool sense_port_matches(const struct sock_common *skc)
 {
-	return sense_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport)) >= 0;
+	return sense_watches(skc->skc_num, bpf_ntohs(skc->skc_dport));
+}
+
+/*
+ * A listener's child keeps the interface that its handshake came in by, where other sockets keep the one for
+ * multicast (tcp_v4_syn_recv_sock(), tcp_v6_syn_recv_sock()), which setsockopt() refuses to set on a stream: so it
+ * can be told as long as the socket lives, whoever listened and when.
+ */
+BW_INLINE bool sense_was_accepted(const struct tcp_sock *tp)
+{
+	const struct inet_sock *inet = &tp->inet_conn.icsk_inet;
+
+	return inet->mc_index || (inet->sk.__sk_common.skc_family == AF_INET6 &&
+				  BPF_CORE_READ(inet, pinet6, mcast_oif));
+}
+
+/*
+ * SENSE_F_SERVER, 0 for a client, -1 for neither: a client may have a watched port as its own, and a server's
+ * client, too.
+ */
+BW_INLINE int sense_side(const struct tcp_sock *tp)
+{
+	const struct sock_common *skc = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	__u16 remote = bpf_ntohs(skc->skc_dport);
+
+	if (sense_was_accepted(tp))
+		return sense_watches(skc->skc_num, skc->skc_num) ? SENSE_F_SERVER : -1;
+	return sense_watches(remote, remote) ? 0 : -1;
 }
 
 /* The same test as bpf_sk_under_cgroup(), for sockets rather than packets. */
@@ -155,6 +182,7 @@ BW_INLINE struct sense_service sense_service(const struct sense_record *r)
 
 	s.server = r->flags & SENSE_F_SERVER ? 1 : 0;
 	s.port = s.server ? r->local_port : r->remote_port;
+	s.netns = r->netns;
 	__builtin_memcpy(s.addr, s.server ? r->local_addr : r->remote_addr, sizeof(s.addr));
 	return s;
 }
@@ -402,8 +430,50 @@ BW_INLINE void sense_identify(struct sense_endpoint *e, const struct sock *sk, i
 	}
 }
 
+/* Whether a program of a sockmap may take what is sent or received elsewhere. */
+BW_INLINE bool sense_in_sockmap(const struct sock *sk)
+{
+	__u64 user = (__u64)sk->sk_user_data;
+	const struct sk_psock *psock = (const void *)(user & ~SENSE_USER_DATA_FLAGS);
+
+	if (!(user & SENSE_USER_DATA_PSOCK) || !bpf_core_type_exists(struct sk_psock_progs))
+		return false;
+	return BPF_CORE_READ(psock, progs.msg_parser) || BPF_CORE_READ(psock, progs.stream_verdict) ||
+	       BPF_CORE_READ(psock, progs.skb_verdict);
+}
+
+/* Whether sends go to the stack by do_tcp_sendpages(), as those of the kernel's TLS did before Linux 6.5. */
+BW_INLINE bool sense_sends_pages(const struct tcp_sock *tp)
+{
+	const struct tcp_ulp_ops *ulp;
+	char name[4] = {};
+
+	if (late_send || !bpf_core_field_exists(struct proto___before_6_5, sendpage))
+		return false;
+	ulp = BPF_CORE_READ(tp, inet_conn.icsk_ulp_ops);
+	return ulp && !bpf_core_read(name, sizeof(name), &ulp->name) && name[0] == 't' &&
+	       name[1] == 'l' && name[2] == 's' && !name[3];
+}
+
+/* What data go past which hooks: docs/research/kernel.md, "What the hooks do not see". */
+BW_INLINE enum sense_bypass sense_bypass(const struct tcp_sock *tp)
+{
+	const struct sock *sk = &tp->inet_conn.icsk_inet.sk;
+
+	if (bpf_core_field_exists(tp->is_mptcp) && tp->is_mptcp)
+		return SENSE_BYPASS_MPTCP;
+	/* where SMC gave up, its TCP socket has taken over the application's file */
+	if (bpf_core_field_exists(tp->syn_smc) && BPF_CORE_READ_BITFIELD_PROBED(tp, syn_smc) &&
+	    sk->sk_socket && !BPF_CORE_READ(sk, sk_socket, file))
+		return SENSE_BYPASS_SMC;
+	if (!sense_data_segs(tp) && sense_in_sockmap(sk))
+		return SENSE_BYPASS_SOCKMAP;
+	return sense_sends_pages(tp) ? SENSE_BYPASS_KTLS : SENSE_BYPASS_NONE;
+}
+
 BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *tp)
 {
+	enum sense_bypass bypass = sense_bypass(tp);
 	struct sense_record *r = &e->rec;
 
 	/*
@@ -425,6 +495,9 @@ BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *
 	r->info.corked = tp->nonagle & TCP_NAGLE_CORK;
 	r->info.mss = tp->mss_cache;
 	r->info.oldest = r->info.under_way = r->info.backlog = 0;
+	/* one that closes has left its sockmap already */
+	if (bypass || !(r->flags & SENSE_F_CLOSED))
+		r->info.bypass = bypass;
 }
 
 #endif

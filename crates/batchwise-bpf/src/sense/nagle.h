@@ -29,7 +29,7 @@ int sense_apply(struct bpf_iter__tcp *ctx)
 	__u32 *asked;
 	int off, flags;
 
-	if (!skc || sense_side(skc->skc_num, bpf_ntohs(skc->skc_dport)) < 0)
+	if (!skc || !sense_port_matches(skc))
 		return 0;
 	tp = bpf_skc_to_tcp_sock(skc);
 	if (!tp)

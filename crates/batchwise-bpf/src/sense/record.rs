@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::net::SocketAddr;
 
 use batchwise_core::passive::address;
-use batchwise_core::sense::connection::{Connection, Quiet, Vitals};
+use batchwise_core::sense::connection::{Bypass, Connection, Quiet, Vitals};
 use batchwise_core::sense::queue::QueueState;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::sample::{Sample, Unsent};
@@ -110,6 +110,17 @@ fn vitals(info: &types::sense_sock_info) -> Vitals {
         corked: info.corked != 0,
         under_way: info.under_way,
         oldest: info.oldest,
+        bypass: bypass(types::sense_bypass(info.bypass.into())),
+    }
+}
+
+fn bypass(told: types::sense_bypass) -> Option<Bypass> {
+    match told {
+        types::sense_bypass::SENSE_BYPASS_MPTCP => Some(Bypass::Mptcp),
+        types::sense_bypass::SENSE_BYPASS_SMC => Some(Bypass::Smc),
+        types::sense_bypass::SENSE_BYPASS_SOCKMAP => Some(Bypass::Sockmap),
+        types::sense_bypass::SENSE_BYPASS_KTLS => Some(Bypass::Ktls),
+        _ => None,
     }
 }
 

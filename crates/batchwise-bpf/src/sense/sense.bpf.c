@@ -19,8 +19,10 @@ BW_INLINE struct sense_endpoint *sense_start(struct sock *sk, __u32 flags)
 	__u64 now;
 	int side;
 
-	side = sense_side(sk->__sk_common.skc_num, bpf_ntohs(sk->__sk_common.skc_dport));
-	if (side < 0 || !tp || !sense_cgroup_matches(sk))
+	if (!sense_port_matches(&sk->__sk_common) || !tp)
+		return NULL;
+	side = sense_side(tp);
+	if (side < 0 || !sense_cgroup_matches(sk))
 		return NULL;
 	if (bpf_sk_storage_get(&endpoints, sk, NULL, 0))
 		return NULL;
@@ -57,7 +59,7 @@ BW_INLINE struct sense_endpoint *sense_member(struct sock *sk, __u64 *since)
 
 	if (paused)
 		return NULL;
-	if (!sense_port_matches(sk)) {
+	if (!sense_port_matches(&sk->__sk_common)) {
 		sense_runs()->foreign++;
 		return NULL;
 	}
@@ -392,6 +394,7 @@ int sense_dump_files(struct bpf_iter__task_file *ctx)
 enum sense_unit *of_unit;
 enum sense_backlog *of_backlog;
 enum sense_record_flag *of_record_flag;
+enum sense_bypass *of_bypass;
 enum sense_entry *of_entry;
 enum sense_tails_size *of_tails_size;
 enum sense_hist_size *of_hist_size;

@@ -9,11 +9,12 @@
 
 #include "../lib/endpoint.h"
 
-/* A service as agents name it: its server's address and port, seen from one side. */
+/* A service as agents name it: its server's address and port in a network namespace, seen from one side. */
 struct sense_service {
 	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
 	__u16 port;
 	__u16 server; /* 1: its sockets here are the server's */
+	__u32 netns; /* the inode of that of its sockets here */
 };
 
 /* The arm of Nagle's algorithm that a service's sockets are to use. */

@@ -16,6 +16,7 @@ mod packet;
 mod passive;
 mod probe;
 mod queues;
+mod sides;
 mod slots;
 mod space;
 mod traffic;

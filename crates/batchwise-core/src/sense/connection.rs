@@ -81,11 +81,52 @@ impl Connection {
         }
     }
 
+    /// Which service it is of.
+    pub fn service(&self) -> ServiceKey {
+        ServiceKey {
+            server: match self.side {
+                Side::Server => self.local,
+                Side::Client => self.remote,
+            },
+            netns: self.netns,
+            side: self.side,
+        }
+    }
+}
+
+/// A service as it is reported and tuned: a server's address, in the network namespace of the sockets here, seen from
+/// one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceKey {
     /// The server's end.
-    pub fn server(&self) -> SocketAddr {
-        match self.side {
-            Side::Server => self.local,
-            Side::Client => self.remote,
+    pub server: SocketAddr,
+    /// Inode of the network namespace.
+    pub netns: u32,
+    /// Which end its sockets here are.
+    pub side: Side,
+}
+
+/// What takes a connection's data past the hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Bypass {
+    /// It is part of an MPTCP connection.
+    Mptcp,
+    /// SMC uses its own transport.
+    Smc,
+    /// A sockmap's programs hand data from socket to socket.
+    Sockmap,
+    /// The kernel encrypts, and sends by another function.
+    Ktls,
+}
+
+impl Bypass {
+    /// What such connections are.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Mptcp => "of MPTCP",
+            Self::Smc => "of SMC",
+            Self::Sockmap => "in a sockmap",
+            Self::Ktls => "of the kernel's TLS",
         }
     }
 }
@@ -113,4 +154,6 @@ pub struct Vitals {
     pub under_way: u32,
     /// When the oldest of them began, ns, CLOCK_MONOTONIC; 0 when there is none.
     pub oldest: u64,
+    /// Nothing that is counted of it says anything.
+    pub bypass: Option<Bypass>,
 }

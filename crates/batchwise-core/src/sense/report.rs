@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The sockets' local port is the watched one.
+    /// The sockets were accepted at the watched port.
     Server,
-    /// The sockets' remote port is the watched one.
+    /// The sockets were connected to the watched port.
     Client,
 }
 
@@ -152,6 +152,10 @@ pub struct Line {
     pub interval_ns: u64,
     /// `address:port` of the server: the listener's, or the remote one at a client.
     pub service: String,
+    /// Inode of the network namespace that the sockets here are in, as `lsns -t net` has it: an address means another
+    /// service in another.
+    #[serde(default)]
+    pub netns: u32,
     /// Which end this is.
     pub side: Side,
     /// The connection: `local -> remote`. Absent: the field is there with `--per-connection` only.
@@ -170,7 +174,8 @@ pub struct Line {
     pub connections: u64,
     /// 0 (guess) to 1: how far to trust the latency.
     pub confidence: f64,
-    /// Requests (items of `unit`) a second.
+    /// A second: turns where `estimator` is `turns`, requests where it is `hint`, and otherwise items of `unit`, such as
+    /// sends.
     pub throughput_per_s: f64,
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
@@ -197,7 +202,7 @@ pub struct Line {
     /// How long the oldest of them has been, ns. null: none is known to be.
     #[serde(default)]
     pub oldest_ns: Option<u64>,
-    /// Nagle's algorithm on the sockets at this end.
+    /// Nagle's algorithm on the sockets at this end; on one that has closed, as it was then.
     pub nagle: Nagle,
     /// What sensing cost in this interval, all services together: CPU time of the agent and of its
     /// hooks, as a share of one CPU.

@@ -15,6 +15,9 @@ pub struct Decision {
     pub ts_ns: u64,
     /// `address:port` of the server.
     pub service: String,
+    /// Inode of the network namespace that the sockets here are in, as `lsns -t net` has it.
+    #[serde(default)]
+    pub netns: u32,
     /// Which end this is.
     pub side: Side,
     /// What happened.

@@ -35,6 +35,7 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
         ts_ns,
         interval_ns: SLICE.as_nanos() as u64,
         service: "10.77.0.1:6379".into(),
+        netns: 0,
         side,
         connection: None,
         vantage: "socket".into(),

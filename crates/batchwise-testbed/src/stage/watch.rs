@@ -52,6 +52,11 @@ impl Watch {
         memory(self.pid(), "VmRSS")
     }
 
+    /// What it wrote to its stderr.
+    pub fn messages(&self) -> String {
+        self.0.quote()
+    }
+
     /// All lines so far.
     pub fn lines(&self) -> Vec<Line> {
         self.0.with_lines(<[Line]>::to_vec)

@@ -1,9 +1,11 @@
 //! The decision log: every decision of every service, for people and for programs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
 use batchwise_bpf::monotonic_ns;
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::report::{Arms, Decision, DecisionEvent, Known};
 use batchwise_core::tune::{Arm, Outcome, Policy};
@@ -15,10 +17,17 @@ use crate::frame::log::LogFile;
 use crate::frame::rows::{Column, Form, JsonLines, Output, View, plain};
 use crate::frame::stdout::WhenUnread;
 
-impl View for Decision {
-    type Row = Self;
+/// A decision, and as people read it: the service has its network namespace where another has the same name.
+#[derive(Clone)]
+struct Told {
+    decision: Decision,
+    named: Decision,
+}
 
-    const COLUMNS: &'static [Column<Self>] = &[
+impl View for Told {
+    type Row = Decision;
+
+    const COLUMNS: &'static [Column<Decision>] = &[
         Column::left("time", 12, |d| plain(clock(d.ts_ns))),
         Column::left("service", 21, |d| plain(d.service.clone())),
         Column::left("event", 10, |d| plain(word(&d.event))),
@@ -31,20 +40,22 @@ impl View for Decision {
     ];
     const NAME: &'static str = "tune";
 
-    fn rows(&self) -> Vec<&Self> {
-        vec![self]
+    fn rows(&self) -> Vec<&Decision> {
+        vec![&self.named]
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        lines.push(self)
+        lines.push(&self.decision)
     }
 }
 
 pub struct Decisions {
     log: Option<LogFile>,
-    output: Output<Decision>,
+    output: Output<Told>,
     policy: Policy,
     dry_run: bool,
+    /// The network namespaces of services that were told of.
+    namespaces: BTreeMap<(SocketAddr, Side), BTreeSet<u32>>,
 }
 
 impl Decisions {
@@ -60,13 +71,23 @@ impl Decisions {
             output: Output::open(form, WhenUnread::GoOn, String::new())?,
             policy,
             dry_run,
+            namespaces: BTreeMap::new(),
         })
+    }
+
+    fn name(&mut self, key: ServiceKey) -> String {
+        let of_name = self.namespaces.entry((key.server, key.side)).or_default();
+        of_name.insert(key.netns);
+        match of_name.len() {
+            1 => key.server.to_string(),
+            _ => format!("{} in {}", key.server, key.netns),
+        }
     }
 
     /// What happened to a service, and why.
     pub fn tell(
         &mut self,
-        (server, side): (SocketAddr, Side),
+        key: ServiceKey,
         s: &Service,
         event: DecisionEvent,
         why: String,
@@ -76,8 +97,9 @@ impl Decisions {
         let costs = costs(s);
         let decision = Decision {
             ts_ns: wall_clock_ns(),
-            service: server.to_string(),
-            side,
+            service: key.server.to_string(),
+            netns: key.netns,
+            side: key.side,
             event,
             policy: self.policy.to_string(),
             nagle: s.arm.filter(|_| event != DecisionEvent::Stop).into(),
@@ -99,7 +121,11 @@ impl Decisions {
         if let Some(log) = &mut self.log {
             log.line(&decision);
         }
-        self.output.show(&decision)
+        let named = Decision {
+            service: self.name(key),
+            ..decision.clone()
+        };
+        self.output.show(&Told { decision, named })
     }
 
     /// Opens the log anew: it may have been moved away.
@@ -115,11 +141,7 @@ impl Decisions {
     }
 
     /// Why things are as they are.
-    pub fn explain(
-        &mut self,
-        (server, side): (SocketAddr, Side),
-        s: &Service,
-    ) -> anyhow::Result<()> {
+    pub fn explain(&mut self, key: ServiceKey, s: &Service) -> anyhow::Result<()> {
         let now = monotonic_ns();
         let arm = |a| match known(s, a) {
             Some(k) => {
@@ -143,13 +165,14 @@ impl Decisions {
             ),
         };
         let (load, bytes) = s.messages();
+        let name = self.name(key);
         let costs = costs(s).map_or_else(String::new, |(message, segment)| {
             let [message, segment] = [message, segment].map(|ns| micros(ns as u64));
             format!("    CPU time here: {message} a message, {segment} a segment\n")
         });
         self.output.say(&format!(
-            "{server} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n{costs}    {found}\n",
-            word(&side),
+            "{name} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n{costs}    {found}\n",
+            word(&key.side),
             s.sockets.len(),
             s.overlap,
             word(&s.in_force()),

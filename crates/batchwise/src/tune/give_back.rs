@@ -82,8 +82,8 @@ impl Agent {
         };
         tracing::warn!("the guard {why}: all sockets were given back, beginning anew");
         self.sensor.detach();
-        for (server, side) in self.services.drain().map(|(key, _)| key) {
-            self.actuator.forget(server, side)?;
+        for (key, _) in self.services.drain() {
+            self.actuator.forget(&key)?;
         }
         self.actuator.resume()?;
         self.guard = Guard::start(&self.actuator, self.args.cgroup.as_deref(), &self.place)?;

@@ -1,10 +1,9 @@
 //! What tuning does and knows as Prometheus metrics.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 use batchwise_bpf::monotonic_ns;
-use batchwise_core::sense::report::Side;
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::tune::Arm;
 use batchwise_core::tune::report::Known;
 
@@ -41,15 +40,16 @@ impl TuneMetrics {
     /// Takes the place of what was served before.
     pub fn tick(
         &mut self,
-        services: &HashMap<(SocketAddr, Side), Service>,
+        services: &HashMap<ServiceKey, Service>,
         left_alone: u64,
         lost_events: u64,
         log_lines_dropped: u64,
     ) {
         let mut keys: Vec<_> = services.iter().collect();
         keys.sort_unstable_by_key(|(key, _)| **key);
-        let tuned = |((server, side), service): (&(SocketAddr, Side), &Service)| {
-            Tuned::new(metrics::service(server.to_string(), *side), service)
+        let tuned = |(key, service): (&ServiceKey, &Service)| {
+            let labels = metrics::service(key.server.to_string(), key.netns, key.side);
+            Tuned::new(labels, service)
         };
         self.services = keys.into_iter().map(tuned).collect();
         self.left_alone = left_alone;
@@ -191,6 +191,8 @@ impl TuneMetrics {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_core::sense::report::Side;
+
     use super::*;
     use crate::frame::metrics::testing::{Example, assert_samples, served};
 
@@ -214,7 +216,7 @@ mod tests {
             age_ns: 0,
         };
         Tuned {
-            labels: metrics::service("10.0.0.2:6379".to_owned(), Side::Client),
+            labels: metrics::service("10.0.0.2:6379".to_owned(), 4_026_531_840, Side::Client),
             in_force: Arm::On,
             known: [(Arm::On, Some(known)), (Arm::Off, None)],
             load: 5_012.5,
@@ -236,7 +238,7 @@ mod tests {
             services: vec![tuned()],
             ..TuneMetrics::default()
         });
-        let service = r#"service="10.0.0.2:6379",side="client""#;
+        let service = r#"service="10.0.0.2:6379",side="client",netns="4026531840""#;
         let samples = [
             format!("batchwise_tune_nagle{{{service},state=\"on\"}} 1.0"),
             format!("batchwise_tune_nagle{{{service},state=\"off\"}} 0.0"),

@@ -10,7 +10,6 @@ mod test;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,7 +21,8 @@ use batchwise_bpf::{
     self as bpf, Actuator, Config, MOST_SERVICES, Owners, Reading, Sensor, Socket, Units,
     monotonic_ns,
 };
-use batchwise_core::sense::report::{Side, Unit};
+use batchwise_core::sense::connection::ServiceKey;
+use batchwise_core::sense::report::Unit;
 use batchwise_core::sense::tracker::Tracker;
 use batchwise_core::tune::report::DecisionEvent;
 use batchwise_core::tune::{Arm, Next, Params, Policy, Reason};
@@ -33,6 +33,7 @@ use crate::frame::metrics::Exporter;
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, Hints};
+use crate::unseen::{Bypassed, Unseen};
 use decisions::{Decisions, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
@@ -122,6 +123,8 @@ const LOADING_NICENESS: i32 = 19;
 /// Sockets that are switched between two looks at the heartbeat: about ten milliseconds.
 const AT_A_TIME: usize = 2_048;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
+/// After so long it is said what is not seen, as after an interval of `watch`.
+const UNSEEN_EVERY: Duration = Duration::from_secs(1);
 
 /// Tunes until the duration is over or a signal comes; then every socket has its own setting back.
 pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
@@ -157,6 +160,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), &place)?;
     first_in_line();
     let duration = args.stay.duration;
+    let unseen = Unseen::on(&args.ports.numbers);
     let mut agent = Agent {
         args,
         sensor,
@@ -171,6 +175,8 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
         stop,
         explained: Instant::now(),
+        unseen,
+        looked_for_unseen: Instant::now(),
         forgetful: false,
         left_alone: 0,
     };
@@ -197,10 +203,12 @@ struct Agent {
     exporter: Option<Exporter<TuneMetrics>>,
     hints: Option<Hints>,
     tracker: Tracker,
-    services: HashMap<(SocketAddr, Side), Service>,
+    services: HashMap<ServiceKey, Service>,
     ticks: Ticks,
     stop: Arc<AtomicBool>,
     explained: Instant,
+    unseen: Unseen,
+    looked_for_unseen: Instant,
     /// What applications asked for could not be written down when that was last tried.
     forgetful: bool,
     /// Connections that were left alone in the last look, as there were too many services.
@@ -257,12 +265,21 @@ impl Agent {
             service.begin_look(now);
         }
         let before = std::mem::take(&mut self.left_alone);
+        let mut bypassed = Bypassed::default();
         for c in self.tracker.connections() {
+            if bypassed.add(&c.last) {
+                continue;
+            }
             let is_full = self.services.len() >= MOST_SERVICES;
-            match self.services.entry((c.last.server(), c.last.side)) {
+            match self.services.entry(c.last.service()) {
                 Entry::Vacant(_) if is_full => self.left_alone += 1,
                 service => service.or_insert_with(|| Service::new(params, now)).see(c),
             }
+        }
+        if self.looked_for_unseen.elapsed() >= UNSEEN_EVERY {
+            self.looked_for_unseen = Instant::now();
+            let ports = self.services.keys().map(|key| key.server.port()).collect();
+            self.unseen.look(&ports, &bypassed, &self.sensor);
         }
         if self.left_alone > 0 && before == 0 {
             tracing::warn!(
@@ -292,8 +309,8 @@ impl Agent {
         if !could {
             self.control(true)?;
         }
-        for (server, side) in held {
-            self.actuator.control(server, side, self.args.hold)?;
+        for key in held {
+            self.actuator.control(&key, self.args.hold)?;
         }
         let strays: Vec<_> = self
             .services
@@ -306,17 +323,17 @@ impl Agent {
             self.set(&owners, &strays)?;
         }
         let old = |_: &_, s: &mut Service| s.idle_for() > FORGOTTEN;
-        for ((server, side), _) in self.services.extract_if(old) {
-            self.actuator.forget(server, side)?;
+        for (key, _) in self.services.extract_if(old) {
+            self.actuator.forget(&key)?;
         }
         Ok(())
     }
 
     /// New sockets of services that are switched: as these are, or as their applications ask.
     fn control(&self, switched: bool) -> anyhow::Result<()> {
-        for ((server, side), service) in self.services.iter().filter(|(_, s)| s.arm.is_some()) {
-            self.actuator
-                .control(*server, *side, service.arm.filter(|_| switched))?;
+        for (key, service) in self.services.iter().filter(|(_, s)| s.arm.is_some()) {
+            let arm = service.arm.filter(|_| switched);
+            self.actuator.control(key, arm)?;
         }
         Ok(())
     }
@@ -345,8 +362,8 @@ impl Agent {
     /// we nor the guard have time to give them back, the next agent does. False: nothing may be switched.
     fn remember(&mut self) -> bool {
         let services = self.services.iter().filter(|(_, s)| s.arm.is_some());
-        let settings = services.flat_map(|((server, _), service)| {
-            let port = server.port();
+        let settings = services.flat_map(|(key, service)| {
+            let port = key.server.port();
             let asked = move |s: &Member| {
                 (
                     s.cookie,
@@ -410,12 +427,7 @@ impl Agent {
     }
 
     /// Tests the other setting of a service, and goes by what is found.
-    fn try_out(
-        &mut self,
-        key: (SocketAddr, Side),
-        slice: Duration,
-        reason: Reason,
-    ) -> anyhow::Result<()> {
+    fn try_out(&mut self, key: ServiceKey, slice: Duration, reason: Reason) -> anyhow::Result<()> {
         self.decisions.tell(
             key,
             &self.services[&key],

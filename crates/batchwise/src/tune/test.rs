@@ -1,10 +1,10 @@
 //! A test: both settings in turn on a live service, and what it did with each.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use batchwise_bpf::{Clocks, Owners, monotonic_ns};
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::sense::wire::{Item, Queue};
@@ -34,7 +34,7 @@ pub enum Ended {
 
 /// Of a service: its connections when the test began. Those that are opened meanwhile are not switched.
 struct Tested {
-    key: (SocketAddr, Side),
+    key: ServiceKey,
     cookies: HashSet<u64>,
     clocks: Clocks,
 }
@@ -44,7 +44,7 @@ impl Agent {
     /// slice had them.
     pub(super) fn test(
         &mut self,
-        key: (SocketAddr, Side),
+        key: ServiceKey,
         length: Duration,
         owners: &Owners,
     ) -> anyhow::Result<Ended> {
@@ -56,7 +56,7 @@ impl Agent {
 
     fn slices(
         &mut self,
-        key: (SocketAddr, Side),
+        key: ServiceKey,
         length: Duration,
         owners: &Owners,
     ) -> anyhow::Result<Ended> {
@@ -150,7 +150,7 @@ impl Agent {
     /// they are, as what their applications asked for cannot be written down.
     pub(super) fn switch(
         &mut self,
-        key: (SocketAddr, Side),
+        key: ServiceKey,
         arm: Option<Arm>,
         owners: &Owners,
     ) -> anyhow::Result<bool> {
@@ -163,7 +163,7 @@ impl Agent {
             self.services.entry(key).and_modify(|s| s.arm = before);
             return Ok(false);
         }
-        self.actuator.control(key.0, key.1, arm)?;
+        self.actuator.control(&key, arm)?;
         let Some(service) = self.services.get_mut(&key) else {
             return Ok(true);
         };
@@ -178,7 +178,7 @@ impl Agent {
 
     /// What the tested connections did since the last call.
     fn count(&mut self, tested: &Tested) -> anyhow::Result<Counted> {
-        let (server, side) = tested.key;
+        let side = tested.key.side;
         let mut sum = Counted::default();
         for _ in 0..TRIES {
             let reading = self.read()?;
@@ -198,7 +198,7 @@ impl Agent {
         if let Some(hints) = &mut self.hints {
             // an application that counts its own requests knows best
             let heard = hints.read(&[])?;
-            if let (Side::Client, Some(window)) = (side, heard.of_service(&server)) {
+            if let (Side::Client, Some(window)) = (side, heard.of_service(&tested.key.server)) {
                 (sum.waited, sum.done) = (window.integral, window.total);
             }
         }

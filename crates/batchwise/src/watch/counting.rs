@@ -1,14 +1,13 @@
 //! When events are counted: the governor's orders, carried out on the sensor.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use batchwise_bpf::{Reading, Sensor};
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::governor::{Governor, Meter};
-use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tails::{Histogram, Latencies};
 use nix::time::{ClockId, clock_gettime};
 
@@ -25,8 +24,7 @@ pub struct Counting {
     before: Duration,
 }
 
-/// By service and side.
-pub type ByService<T> = BTreeMap<(SocketAddr, Side), T>;
+pub type ByService<T> = BTreeMap<ServiceKey, T>;
 
 /// Latencies of single requests.
 pub type Histograms = ByService<Histogram>;
@@ -56,6 +54,11 @@ impl Counting {
         };
         counting.step()?;
         Ok(counting)
+    }
+
+    /// What counts.
+    pub fn sensor(&self) -> &Sensor {
+        &self.sensor
     }
 
     /// Until the governor wants to be asked.
@@ -117,8 +120,7 @@ impl Counting {
 
     /// The latencies of each service's requests since this was asked last.
     pub fn tails(&mut self) -> anyhow::Result<ByService<Latencies>> {
-        let found = self.sensor.tails()?.into_iter();
-        Ok(found.map(|(server, side, h)| ((server, side), h)).collect())
+        Ok(self.sensor.tails()?.into_iter().collect())
     }
 
     /// What sensing has cost since this was asked last, as a share of one CPU.

@@ -29,6 +29,7 @@ use crate::frame::run::{Agent, Runner};
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, HintWindows, Hints};
+use crate::unseen::Unseen;
 use counting::{Counted, Counting, Histograms};
 use metrics::WatchMetrics;
 use rows::Interval;
@@ -111,6 +112,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let when_unread = WhenUnread::serving(stay.metrics.is_some());
     let ports = args.ports.numbers;
     let runner = Runner::open(&args.run, form, when_unread, waiting(&ports))?;
+    let unseen = Unseen::on(&ports);
     let config = Config {
         ports,
         cgroup: args.cgroup,
@@ -136,6 +138,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         doorbell: args.exchange.then(|| counting.doorbell()).transpose()?,
         counting,
         services: Services::new(args.units, args.per_connection),
+        unseen,
         hints,
         histograms: Histograms::new(),
         pause,
@@ -148,6 +151,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 struct Watch {
     counting: Counting,
     services: Services,
+    unseen: Unseen,
     hints: Option<Hints>,
     /// Rings when a peer's window begins.
     doorbell: Option<OwnedFd>,
@@ -234,13 +238,15 @@ impl Agent for Watch {
             cost: self.counting.cost()?,
         };
         let latencies = self.counting.tails()?;
+        let (ports, bypassed) = self.services.met();
+        self.unseen.look(&ports, &bypassed, self.counting.sensor());
         let lines;
         (lines, self.histograms) = self.services.lines(&hinted, &latencies, &span);
-        Ok(Some(Interval(lines)))
+        Ok(Some(Interval::new(lines, &self.unseen.notes)))
     }
 
     fn serve(&mut self, interval: &Interval, metrics: &mut WatchMetrics) {
-        metrics.interval(&interval.0, &self.histograms);
+        metrics.interval(&interval.lines, &self.histograms);
     }
 }
 

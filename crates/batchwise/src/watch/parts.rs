@@ -97,12 +97,13 @@ pub fn notes(line: &Line) -> String {
 /// What takes at least one in so many parts of a latency is worth a note.
 const NOTED: u64 = 5;
 
-/// What the throughput counts each second: a send is taken for a request.
-pub const fn per_second(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Sends => "req/s",
-        Unit::Bytes => "B/s",
-        Unit::Packets => "pkt/s",
+/// What the throughput counts each second.
+pub const fn per_second(line: &Line) -> &'static str {
+    match (line.unit, line.estimator) {
+        (Unit::Sends, Estimator::Turns | Estimator::Hint) => "req/s",
+        (Unit::Sends, _) => "sends/s",
+        (Unit::Bytes, _) => "B/s",
+        (Unit::Packets, _) => "pkt/s",
     }
 }
 

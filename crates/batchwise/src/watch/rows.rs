@@ -1,6 +1,8 @@
 //! How `batchwise watch` shows an interval: a row for each service, side and unit, and below the live
 //! table where the requests of one of them spend their time.
 
+use std::collections::BTreeMap;
+
 use batchwise_core::sense::report::Line;
 use ratatui::style::Stylize;
 use ratatui::text::{Line as Text, Span};
@@ -11,7 +13,38 @@ use crate::frame::rows::{Column, JsonLines, View, confidence, lost, name, plain}
 
 /// The lines of an interval, in order of their services.
 #[derive(Clone, Debug, Default)]
-pub struct Interval(pub Vec<Line>);
+pub struct Interval {
+    pub lines: Vec<Line>,
+    /// As people read them, where two would have the same name: with their network namespaces.
+    named: Option<Vec<Line>>,
+    /// What is not seen.
+    notes: Vec<String>,
+}
+
+impl Interval {
+    pub fn new(lines: Vec<Line>, notes: &[String]) -> Self {
+        let names = |line: &Line| (title(line), line.side, line.unit);
+        let mut namespaces = BTreeMap::new();
+        for line in &lines {
+            let of_name: &mut Vec<u32> = namespaces.entry(names(line)).or_default();
+            of_name.push(line.netns);
+        }
+        let is_shared = |line: &Line| namespaces[&names(line)].len() > 1;
+        let named = lines.iter().any(is_shared).then(|| {
+            let mut named = lines.clone();
+            for line in named.iter_mut().filter(|line| is_shared(line)) {
+                let name = line.connection.as_mut().unwrap_or(&mut line.service);
+                *name += &format!(" in {}", line.netns);
+            }
+            named
+        });
+        Self {
+            lines,
+            named,
+            notes: notes.to_vec(),
+        }
+    }
+}
 
 impl View for Interval {
     type Row = Line;
@@ -20,9 +53,9 @@ impl View for Interval {
         Column::left("time", 9, |l: &Line| plain(human::clock(l.ts_ns))).text_only(),
         Column::left("service", 21, |l| name(title(l))),
         Column::left("side", 6, |l| plain(human::word(&l.side))),
-        Column::right("rate", 12, |l| {
+        Column::right("rate", 14, |l| {
             let rate = human::rate(l.throughput_per_s);
-            plain(format!("{rate} {}", parts::per_second(l.unit)))
+            plain(format!("{rate} {}", parts::per_second(l)))
         }),
         Column::right("total", 8, |l| {
             plain(human::maybe_duration(l.latency_ns.total)).bold()
@@ -52,20 +85,28 @@ impl View for Interval {
     const DETAILS: u16 = 7;
 
     fn rows(&self) -> Vec<&Line> {
-        self.0.iter().collect()
+        self.named.as_ref().unwrap_or(&self.lines).iter().collect()
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        self.0.iter().try_for_each(|line| lines.push(line))
+        self.lines.iter().try_for_each(|line| lines.push(line))
+    }
+
+    fn silence(&self) -> Option<String> {
+        (!self.notes.is_empty()).then(|| self.notes.join("; "))
     }
 
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         // the agent's count, which all lines repeat
-        let events = self.0.iter().map(|line| line.lost_events).max();
+        let events = self.lines.iter().map(|line| line.lost_events).max();
         let mut right = lost(events.unwrap_or(0));
-        let cost = self.0.first().map(|line| human::percent(line.cost));
+        let cost = self.lines.first().map(|line| human::percent(line.cost));
         right.extend(cost.map(|cost| format!("cost {cost} of a CPU  ").dim()));
-        right.extend(self.0.first().map(|line| human::clock(line.ts_ns).dim()));
+        right.extend(
+            self.lines
+                .first()
+                .map(|line| human::clock(line.ts_ns).dim()),
+        );
         (Vec::new(), right)
     }
 
@@ -200,7 +241,7 @@ mod tests {
 
     fn drawn(lines: Vec<Line>, width: u16, height: u16) -> String {
         let mut table = LiveTable::new("waiting for traffic on port 6379…".to_owned());
-        table.show(&Interval(lines));
+        table.show(&Interval::new(lines, &[]));
         picture(width, height, |frame| table.draw(frame))
     }
 
@@ -245,6 +286,32 @@ mod tests {
     }
 
     #[test]
+    fn a_network_namespace_is_shown_where_two_services_have_the_same_name_and_only_there() {
+        let elsewhere = Line {
+            netns: 4_026_532_999,
+            ..samples::two_sided()
+        };
+        let lines = vec![samples::two_sided(), elsewhere, samples::local()];
+        let text = drawn(lines.clone(), 120, 24);
+        for name in ["10.0.0.2:6379 in 4026531840", "10.0.0.2:6379 in 4026532999"] {
+            assert!(text.contains(name), "{text}");
+        }
+        assert!(!text.contains("11211 in"), "{text}");
+        let json = JsonLines::of(&Interval::new(lines, &[])).expect("JSON");
+        assert!(!json.contains(" in "), "{json}");
+    }
+
+    #[test]
+    fn while_there_is_nothing_it_says_what_is_not_seen() {
+        let mut table = LiveTable::new("waiting for traffic on port 6379…".to_owned());
+        let notes = ["nothing listens on port 6379".to_owned()];
+        table.show(&Interval::new(Vec::new(), &notes));
+        let text = picture(80, 24, |frame| table.draw(frame));
+        assert!(text.contains("nothing listens on port 6379"), "{text}");
+        assert!(!text.contains("waiting"), "{text}");
+    }
+
+    #[test]
     fn lost_events_are_shown_and_their_absence_is_not() {
         assert!(!drawn(vec![samples::two_sided()], 80, 24).contains("lost"));
         assert!(drawn(vec![samples::local()], 80, 24).contains("7 events lost"));
@@ -252,7 +319,10 @@ mod tests {
 
     #[test]
     fn a_part_that_is_not_known_is_null_in_json() {
-        let text = JsonLines::of(&Interval(vec![samples::two_sided(), samples::local()]));
+        let text = JsonLines::of(&Interval::new(
+            vec![samples::two_sided(), samples::local()],
+            &[],
+        ));
         let text = text.expect("JSON");
         let read: Vec<Line> = text
             .lines()

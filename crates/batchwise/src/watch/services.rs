@@ -1,11 +1,12 @@
 //! From readings of the kernel's counters to the lines of `watch`: sums what has passed on each
 //! connection by service and lets `batchwise-core` estimate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use batchwise_bpf::Connection;
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
 use batchwise_core::sense::spread::{Delays, Spread};
@@ -16,13 +17,12 @@ use super::counting::{ByService, Counted, Histograms};
 use crate::frame::clock::nanos;
 use crate::frame::memory;
 use crate::hints::HintWindows;
+use crate::unseen::Bypassed;
 
-/// What is reported as one: a server's address here or there, and with `--per-connection` the two
-/// ends.
+/// What is reported as one: a service, and with `--per-connection` the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    server: SocketAddr,
-    side: Side,
+    service: ServiceKey,
     connection: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -34,7 +34,9 @@ struct Group {
     /// Of the last reading, and of those before that have closed since.
     open: u64,
     closed: u64,
-    nagle_off: u64,
+    /// Of these, with TCP_NODELAY.
+    open_nagle_off: u64,
+    closed_nagle_off: u64,
     /// Segments with data that passed, and those of them that were counted.
     segments: [u64; 2],
     windows: u32,
@@ -70,6 +72,8 @@ pub struct Services {
     /// When the interval began that lines are next made of, ns.
     since: Option<u64>,
     lost_events: u64,
+    /// Connections of which nothing is seen, since the last lines.
+    bypassed: Bypassed,
 }
 
 impl Services {
@@ -85,6 +89,7 @@ impl Services {
             read_at: 0,
             since: None,
             lost_events: 0,
+            bypassed: Bypassed::default(),
         }
     }
 
@@ -106,14 +111,17 @@ impl Services {
             memory::give_back();
         }
         for group in self.groups.values_mut() {
-            (group.open, group.nagle_off) = (0, 0);
+            (group.open, group.open_nagle_off) = (0, 0);
             group.under_way.clear();
         }
-        for c in self.tracker.connections() {
-            if c.stage != Stage::Missing {
+        let mut bypassed = Bypassed::default();
+        let known = self.tracker.connections();
+        for c in known.filter(|c| c.stage != Stage::Missing) {
+            if !bypassed.add(&c.last) {
                 add(&mut self.groups, &self.units, self.per_connection, c, time);
             }
         }
+        self.bypassed.most(bypassed);
         for (key, group) in &mut self.groups {
             let delays = std::mem::take(&mut group.delays);
             if delays.sum().is_some() {
@@ -133,6 +141,12 @@ impl Services {
         let all = self.tracker.connections();
         let open = all.filter(|c| c.stage == Stage::Open);
         open.map(|c| c.last.clone()).collect()
+    }
+
+    /// The ports of what is in the lines to come, and what is not.
+    pub fn met(&mut self) -> (BTreeSet<u16>, Bypassed) {
+        let ports = self.groups.keys().map(|key| key.service.server.port());
+        (ports.collect(), std::mem::take(&mut self.bypassed))
     }
 
     /// Whether anything was counted since the last lines.
@@ -156,15 +170,16 @@ impl Services {
         let (mut lines, mut histograms) = (Vec::new(), Histograms::new());
         self.spreads.retain(|key, _| self.groups.contains_key(key));
         for (key, mut group) in std::mem::take(&mut self.groups) {
-            let hint = match (key.side, self.per_connection) {
+            let service = key.service;
+            let hint = match (service.side, self.per_connection) {
                 (Side::Server, _) => None,
-                (Side::Client, false) => hints.of_service(&key.server),
+                (Side::Client, false) => hints.of_service(&service.server),
                 (Side::Client, true) => hints.of_connection(group.cookie),
             };
             let connections = group.open + group.closed;
-            let nagle = match group.nagle_off {
+            let nagle = match group.open_nagle_off + group.closed_nagle_off {
                 0 => Nagle::On,
-                n if n == group.open => Nagle::Off,
+                n if n == connections => Nagle::Off,
                 _ => Nagle::Mixed,
             };
             let coverage = match group.segments {
@@ -182,7 +197,7 @@ impl Services {
             let variance = spread.map_or(Some(0.0), |s| s.of_mean(group.windows, coverage));
             for (unit, sum) in self.units.iter().zip(&mut group.sums) {
                 hint.into_iter().for_each(|hint| sum.hear(hint));
-                let of_service = latencies.get(&(key.server, key.side));
+                let of_service = latencies.get(&service);
                 let known = of_service.filter(|_| !self.per_connection);
                 known.into_iter().for_each(|h| sum.match_up(h));
                 let mut e = sum.estimate(counted);
@@ -195,7 +210,7 @@ impl Services {
                 let (tails_ns, matched) = sum.tails(&mut e, coverage, interval_ns);
                 let (under_way, oldest_ns) = sum.under_way();
                 if let Some(known) = sum.histogram().filter(|_| *unit == Unit::Sends) {
-                    histograms.insert((key.server, key.side), known.clone());
+                    histograms.insert(service, known.clone());
                 }
                 let stderr_ns = match e.estimator {
                     Estimator::Hint if hint.is_some() => e.spread(Some(0.0)),
@@ -204,8 +219,9 @@ impl Services {
                 lines.push(Line {
                     ts_ns: span.ts_ns,
                     interval_ns,
-                    service: key.server.to_string(),
-                    side: key.side,
+                    service: service.server.to_string(),
+                    netns: service.netns,
+                    side: service.side,
                     connection: key.connection.map(|(a, b)| format!("{a} -> {b}")),
                     vantage: e.estimator.vantage().to_owned(),
                     estimator: e.estimator,
@@ -242,8 +258,7 @@ fn add(
 ) {
     let last = &c.last;
     let key = Key {
-        server: last.server(),
-        side: last.side,
+        service: last.service(),
         connection: per_connection.then_some((last.local, last.remote)),
     };
     let group = groups.entry(key).or_insert_with(|| Group {
@@ -254,22 +269,22 @@ fn add(
             .collect(),
         open: 0,
         closed: 0,
-        nagle_off: 0,
+        open_nagle_off: 0,
+        closed_nagle_off: 0,
         segments: [0; 2],
         windows: 0,
         delays: Delays::default(),
         under_way: Vec::new(),
     });
-    match c.stage {
-        Stage::Closed => group.closed += 1,
-        _ => {
-            group.open += 1;
-            group.nagle_off += u64::from(last.nagle_off);
-            if last.vitals.under_way > 0 {
-                let oldest = (last.vitals.oldest, last.vitals.under_way);
-                group.under_way.push(oldest);
-            }
-        }
+    let (connections, nagle_off) = match c.stage {
+        Stage::Closed => (&mut group.closed, &mut group.closed_nagle_off),
+        _ => (&mut group.open, &mut group.open_nagle_off),
+    };
+    *connections += 1;
+    *nagle_off += u64::from(last.nagle_off);
+    if c.stage != Stage::Closed && last.vitals.under_way > 0 {
+        let oldest = (last.vitals.oldest, last.vitals.under_way);
+        group.under_way.push(oldest);
     }
     if let Some([passed, counted]) = c.segments {
         group.segments[0] += passed;

@@ -5,7 +5,7 @@ mod prices;
 mod shared;
 mod tails;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +22,7 @@ use super::extension::{Extension, Loaded};
 use super::record::{Dump, parse_closed};
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
-use crate::attach::{netns, walk};
+use crate::attach::{listeners, netns, walk};
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
 use crate::object::{self, ring, rodata, skipped_runs};
 use crate::plain::read;
@@ -267,6 +267,19 @@ impl Sensor {
             }
         }
         Ok(())
+    }
+
+    /// The ports that are listened on, in every network namespace that is searched for connections.
+    ///
+    /// # Errors
+    /// When one of them cannot be asked.
+    pub fn listened(&self) -> Result<BTreeSet<u16>, Error> {
+        let asking = Error::io("looking for listeners");
+        let others = netns::others(self.cgroup.as_ref().map(|c| c.path.as_path()));
+        let others = others.iter().map(|ns| netns::within(ns, listeners::ports));
+        let all = std::iter::once(listeners::ports()).chain(others);
+        let all: io::Result<Vec<_>> = all.collect();
+        Ok(all.map_err(asking)?.into_iter().flatten().collect())
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use batchwise_core::passive::address;
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tails::{Histogram, Latencies};
 use libbpf_rs::MapCore as _;
@@ -32,7 +33,7 @@ pub(super) struct Before {
 
 impl Sensor {
     /// The latencies of each service's requests since the last call.
-    pub fn tails(&mut self) -> Result<Vec<(SocketAddr, Side, Latencies)>, Error> {
+    pub fn tails(&mut self) -> Result<Vec<(ServiceKey, Latencies)>, Error> {
         let held = self.shared.tally(Tally::TailsHeld).swap(0, Relaxed);
         let wanted = self.shared.tally(Tally::TailsWanted).swap(0, Relaxed);
         self.give_back()?;
@@ -59,15 +60,15 @@ impl Sensor {
                 self.before.leaving |= 1 << index;
                 continue;
             }
-            let side = match service.server {
-                0 => Side::Client,
-                _ => Side::Server,
+            let key = ServiceKey {
+                server: SocketAddr::new(address(service.addr), service.port),
+                netns: service.netns,
+                side: match service.server {
+                    0 => Side::Client,
+                    _ => Side::Server,
+                },
             };
-            found.push((
-                SocketAddr::new(address(service.addr), service.port),
-                side,
-                new,
-            ));
+            found.push((key, new));
         }
         if taken == u64::MAX && wanted > 0 && self.before.leaving == 0 && !self.before.warned {
             self.before.warned = true;

@@ -158,8 +158,12 @@ pub fn alone<T>(value: T) -> Vec<(Labels, T)> {
 }
 
 /// The labels of one side of a service.
-pub fn service(server: String, side: Side) -> Labels {
-    vec![("service", server), ("side", human::word(&side))]
+pub fn service(server: String, netns: u32, side: Side) -> Labels {
+    vec![
+        ("service", server),
+        ("side", human::word(&side)),
+        ("netns", netns.to_string()),
+    ]
 }
 
 /// `labels` and one more.

@@ -94,7 +94,9 @@ impl<V: View> LiveTable<V> {
             .first
             .clamp((self.chosen + 1).saturating_sub(room), self.chosen);
         if rows.is_empty() {
-            draw_waiting(frame, body, &self.waiting, V::WAITING);
+            let silence = self.view.as_ref().and_then(View::silence);
+            let waiting = silence.as_ref().unwrap_or(&self.waiting);
+            draw_waiting(frame, body, waiting, V::WAITING);
         } else {
             self.draw_rows(frame, body, &rows, room);
         }

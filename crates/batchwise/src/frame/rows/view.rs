@@ -96,6 +96,11 @@ pub trait View: Clone + 'static {
         self.rows().is_empty()
     }
 
+    /// What the live view says while there are no rows, where it is not that it waits.
+    fn silence(&self) -> Option<String> {
+        None
+    }
+
     /// The live view's title: what is beside the name, and at the right.
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         (Vec::new(), Vec::new())

@@ -76,9 +76,10 @@ impl WatchMetrics {
                 (Some(_), None) => {}
             }
         }
-        for ((server, side), latencies) in latencies {
+        for (of, latencies) in latencies {
+            let labels = service(of.server.to_string(), of.netns, of.side);
             if latencies.requests() > 0
-                && let Some(requests) = self.requests.at(service(server.to_string(), *side))
+                && let Some(requests) = self.requests.at(labels)
             {
                 requests.add(latencies);
             }
@@ -91,7 +92,7 @@ impl WatchMetrics {
 
 /// The labels that tell one line's series from another's.
 fn series(line: &Line) -> Labels {
-    let mut labels = service(line.service.clone(), line.side);
+    let mut labels = service(line.service.clone(), line.netns, line.side);
     if let Some(connection) = &line.connection {
         labels.push(("connection", connection.clone()));
     }
@@ -125,7 +126,7 @@ impl Metrics for WatchMetrics {
         ),
         Family::gauge(
             "throughput_per_second",
-            "Requests (items of the unit) a second",
+            "A second: turns where the estimator is turns, requests where it is hint, otherwise items of the unit",
             |m| of_lines(m, estimate, |line| line.throughput_per_s),
         ),
         Family::gauge(

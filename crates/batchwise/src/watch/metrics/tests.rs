@@ -1,5 +1,6 @@
 //! Tests of what Prometheus is told.
 
+use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tails::Histogram;
 
@@ -30,7 +31,12 @@ fn requests(ns: &[u64]) -> Histograms {
         latencies.over[bucket(*ns)] += 1;
     }
     let server = "10.0.0.2:6379".parse().expect("an address");
-    [((server, Side::Server), latencies)].into()
+    let service = ServiceKey {
+        server,
+        netns: samples::NETNS,
+        side: Side::Server,
+    };
+    [(service, latencies)].into()
 }
 
 /// The one of 1/32 of an octave that holds this time.
@@ -51,7 +57,7 @@ fn after(intervals: &[&[Line]]) -> WatchMetrics {
 #[test]
 fn a_scrape_has_every_part_in_base_units_with_its_labels() {
     let body = served(after(&[&[samples::two_sided(), samples::local()]]));
-    let service = r#"service="10.0.0.2:6379",side="server""#;
+    let service = r#"service="10.0.0.2:6379",side="server",netns="4026531840""#;
     let made = r#"unit="sends",estimator="two_sided""#;
     let samples = [
         format!("batchwise_latency_seconds{{{service},{made},part=\"network\"}} 0.000024"),
@@ -136,7 +142,7 @@ fn latencies_of_requests_add_up_and_survive_a_short_silence() {
     metrics.interval(&[], &requests(&[900_000, 40_000_000]));
     metrics.interval(&[], &requests(&[]));
     metrics.interval(&[], &requests(&[2_500_000]));
-    let service = r#"service="10.0.0.2:6379",side="server""#;
+    let service = r#"service="10.0.0.2:6379",side="server",netns="4026531840""#;
     let name = "batchwise_request_duration_seconds";
     let samples = [
         format!("{name}_sum{{{service}}} 0.0434"),

@@ -14,6 +14,8 @@ mod kill;
 mod memcached;
 mod packets;
 mod turns;
+mod unseen;
+mod whose;
 
 mod long {
     mod pause;
