@@ -173,15 +173,21 @@ fn a_user_who_may_not_is_told_to_be_root() {
 }
 
 #[test]
-fn a_port_that_nobody_serves_gives_no_line_and_no_error_and_no_socket_of_hints_is_left() {
+fn a_port_that_nobody_serves_is_named_and_gives_no_line_and_no_error_and_no_socket_of_hints_is_left()
+ {
     let _turn = turn();
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("hint.sock");
     for hints in [String::new(), format!("--hints {}", path.display())] {
         let output = with(&format!("{WATCH} --interval 200ms --format jsonl {hints}"));
         assert_eq!(output.status.code(), Some(0), "{output:?}");
-        let said = [&output.stdout[..], &output.stderr].concat();
-        assert!(said.is_empty(), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let named = "nothing listens on port 17099, and nobody is connected to it\n";
+        assert!(
+            said.ends_with(named) && said.lines().count() == 1,
+            "{output:?}"
+        );
     }
     assert!(!path.exists());
 }
