@@ -421,6 +421,16 @@ BW_INLINE void sense_catch_up(struct sense_endpoint *e, __u32 units, __u64 now,
 	sense_pass(e, now, sense_backlog(v->write_seq, v->snd_nxt, v->nagled));
 }
 
+BW_INLINE void sense_client_sends(struct sense_endpoint *e, __u64 now)
+{
+	struct sense_turns *all = &e->rec.turns;
+	struct sense_turn *t = &e->rec.turn;
+
+	if (all->over == 1 && t->answered && e->rec.flags & SENSE_F_BIRTH)
+		sense_turn_look_ahead(t, all, e->wend, e->rcv, e->asks.answered);
+	sense_turn_send(t, all, now, e->wend, e->rcv);
+}
+
 /*
  * The application hands over bytes up to `end`; `more`: MSG_MORE, the message goes on. The hook may
  * run several times in a call, and a call that took only a part is continued by the next: both show
@@ -457,7 +467,7 @@ BW_INLINE void sense_on_send(struct sense_endpoint *e, __u32 units, __u64 now,
 	if (e->rec.flags & SENSE_F_SERVER)
 		sense_turn_answer(&e->rec.turn, now);
 	else
-		sense_turn_send(&e->rec.turn, &e->rec.turns, now, e->wend);
+		sense_client_sends(e, now);
 	e->wend = end;
 	if (!(e->rec.flags & SENSE_F_SERVER) && !more)
 		sense_asks_begin(&e->asks, end, now, &e->rec.unmatched);

@@ -26,7 +26,7 @@ struct sense_turns {
 	__u32 crossed; /* of those that are over */
 	__u32 tiny; /* of those: not longer than what transports say of themselves */
 	__u32 strays; /* answers to nothing that was taken to be under way */
-	__u32 reserved;
+	__u32 heard; /* a client: in the peer's stream, where the answer of the turn that goes on begins */
 };
 
 /* The one that goes on. */
@@ -35,7 +35,8 @@ struct sense_turn {
 	__u64 answered; /* ns, so far; 0: not yet */
 	__u64 uncounted; /* ns that the one before took, until it is in a histogram; 0: it is */
 	__u32 from; /* where what asks begins in its stream */
-	__u16 crossed;
+	__u8 crossed;
+	__u8 ahead; /* a client asks for so many more than it has seen answered, for good */
 	__u8 sends; /* a client's, so far; at most 255 */
 	__u8 usual; /* in the turn before; 0: there was none */
 };
@@ -61,7 +62,8 @@ BW_INLINE void sense_turn_end(struct sense_turn *t, struct sense_turns *all, __u
 	all->bytes += bytes;
 	all->weighted += (took >> SENSE_WEIGHT_SHIFT) * bytes;
 	all->over++;
-	all->crossed += t->crossed || (t->usual && t->sends != t->usual);
+	all->crossed += t->crossed || t->ahead || (t->usual && t->sends != t->usual);
+	all->strays += t->ahead > 0;
 	t->usual = t->sends;
 	all->tiny += bytes <= SENSE_TINY;
 	t->uncounted = took;
@@ -79,10 +81,26 @@ BW_INLINE void sense_turn_ask(struct sense_turn *t, struct sense_turns *all, __u
 	t->from = seq;
 }
 
-/* A client sends, from `seq` on. */
-BW_INLINE void sense_turn_send(struct sense_turn *t, struct sense_turns *all, __u64 now, __u32 seq)
+/*
+ * A client's second turn is over. One that began with several requests of a size and goes on with another for each
+ * answer stays ahead by the others, if their answers have not come: its turns look like requests from now on.
+ */
+BW_INLINE void sense_turn_look_ahead(struct sense_turn *t, const struct sense_turns *all, __u32 seq, __u32 heard,
+				     __u64 answers)
+{
+	__u64 asked = seq - t->from, answer = heard - all->heard;
+
+	if (t->sends == 1 && t->usual > 1 && all->bytes == t->usual * asked &&
+	    2 * (answers - answer) < (2ULL * t->usual - 1) * answer)
+		t->ahead = t->usual - 1;
+}
+
+/* A client sends, from `seq` on, and has heard the peer up to `heard`. */
+BW_INLINE void sense_turn_send(struct sense_turn *t, struct sense_turns *all, __u64 now, __u32 seq, __u32 heard)
 {
 	sense_turn_ask(t, all, now, seq, 0);
+	if (!t->sends)
+		all->heard = heard;
 	t->sends += t->sends != 0xff;
 }
 

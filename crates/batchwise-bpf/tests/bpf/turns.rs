@@ -159,6 +159,29 @@ fn a_client_that_sends_once_more_than_in_the_turn_before_has_asked_for_more() {
 }
 
 #[test]
+fn a_client_that_keeps_several_requests_under_way_from_its_first_turn_on_takes_no_turns() {
+    let born = || End::new(sense_record_flag::SENSE_F_BIRTH.0);
+    let mut pipelining = born();
+    pipelining.send(50).send(50).send(50).send(50);
+    for _ in 0..10 {
+        pipelining.pass(MS).hear(20).read().send(50);
+    }
+    let turns = pipelining.turns();
+    assert_eq!((turns.over, turns.crossed, turns.strays), (10, 9, 9));
+
+    // one that waits for all answers has nothing under way
+    let mut waiting = born();
+    waiting.send(50).send(50).send(50).send(50);
+    waiting.pass(MS).hear(80).read();
+    for _ in 0..10 {
+        waiting.pass(MS).send(50).pass(MS).hear(20).read();
+    }
+    waiting.pass(MS).send(50);
+    let turns = waiting.turns();
+    assert_eq!((turns.over, turns.crossed, turns.strays), (11, 1, 0));
+}
+
+#[test]
 fn what_was_under_way_before_counting_is_no_turn() {
     let mut client = End::client();
     client.hear(10).read().pass(MS).send(100);

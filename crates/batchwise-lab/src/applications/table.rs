@@ -26,8 +26,8 @@ pub struct Application {
     pub client: &'static str,
     pub says: Says,
     pub loads: &'static [u32],
-    /// Loads whose client is late to note what it has read, and whose connections take turns: a capture is
-    /// a second truth.
+    /// Loads whose connections take turns: a capture is a second truth, without the client's own time from a read to its
+    /// note, and a server is held against it.
     pub captured: &'static [u32],
 }
 
@@ -97,7 +97,6 @@ const OF_GRPC: Application = Application {
     prepare: GRPC_BUILD,
     client: GRPC_CALL,
     loads: &[1, 8, 64],
-    captured: &[1],
     ..PLAIN
 };
 
@@ -119,12 +118,13 @@ pub const APPLICATIONS: &[Application] = &[
         name: "redis",
         client: "redis-benchmark -h $ADDR -t get -c $LOAD -n $REQUESTS --csv",
         loads: &[1, 50],
-        captured: &[50],
+        captured: &[1, 50],
         ..OF_REDIS
     },
     Application {
         name: "redis-pipeline",
         client: "redis-benchmark -h $ADDR -t get -P 16 -c $LOAD -n $REQUESTS --csv",
+        captured: &[1, 10],
         ..OF_REDIS
     },
     Application {
@@ -142,12 +142,13 @@ pub const APPLICATIONS: &[Application] = &[
         client: "$BATCHWISE load memcached --addr $ADDR:11211 --connections $LOAD --value-size 500 \
                  --duration ${TIME}s --format json",
         says: Says::Generator,
+        captured: &[1, 10],
         ..PLAIN
     },
     Application {
         name: "nginx-1k",
         client: "h2load --h1 -c $LOAD -D $TIME --log-file=$LOG http://$ADDR:8080/1k",
-        captured: &[10],
+        captured: &[1, 10],
         ..OF_NGINX
     },
     Application {
@@ -193,13 +194,18 @@ pub const APPLICATIONS: &[Application] = &[
         needs: "node h2load",
         servers: &[("node $DIR/two-writes.js", 8082)],
         client: "h2load --h1 -c $LOAD -D $TIME --log-file=$LOG http://$ADDR:8082/",
+        captured: &[1, 10],
         ..PLAIN
     },
     Application {
         servers: &[("python3 $DIR/patterns.py serve 8083 nagle", 8083)],
+        captured: &[1, 4],
         ..pattern("nagle", &[1, 4])
     },
-    pattern("header-body", &[1, 10]),
+    Application {
+        captured: &[1, 10],
+        ..pattern("header-body", &[1, 10])
+    },
     pattern("serial-pipelined", &[4, 10]),
     pattern("appends", &[8, 64]),
     pattern("long-poll", &[1, 10]),
@@ -215,6 +221,7 @@ pub const APPLICATIONS: &[Application] = &[
         )],
         client: "pgbench -h $ADDR -U postgres -n -S -T $TIME -c $LOAD -l --log-prefix=$LOG postgres",
         loads: &[1, 8],
+        captured: &[1, 8],
         ..PLAIN
     },
 ];
