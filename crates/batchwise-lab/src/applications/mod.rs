@@ -93,6 +93,8 @@ pub struct Said {
     pub confidence: f64,
     /// Why there is no total.
     pub why: Option<String>,
+    pub under_way: Option<u64>,
+    pub oldest_ns: Option<u64>,
 }
 
 /// What was left out, and why.
@@ -327,6 +329,8 @@ impl Experiment for Applications {
                 total_ns: line.latency_ns.total,
                 confidence: line.confidence,
                 why: line.why.clone(),
+                under_way: line.under_way,
+                oldest_ns: line.oldest_ns,
             });
             let (lines, end) = (said.collect(), End::of(&used)?);
             Some((side, Seen { end, lines }))

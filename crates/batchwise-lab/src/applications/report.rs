@@ -39,10 +39,9 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         ));
     }
     report = report.figure(figure(points)).text(
-        "A server alone does not see how long its client waits to read: its errors are against the client's log, too. \
-         A client's log holds its own time between a read and the note of it. Where that matters and connections take turns, a capture at \
-         the client's link is a second truth: from the first segment of a request to the last of its response. A client's read \
-         lies between the two; a server is to be held against the capture.",
+        "A client's log holds its own time between a read and the note of it, and a server does not see how long its client waits \
+         to read. So where connections take turns a capture at the client's link is a second truth: from the first segment of a request to the \
+         last of its response. What either end says should lie between the two.",
     );
     let bins = summary.by_cost.iter().flat_map(|(budget, lines)| {
         let of = |(i, bin)| (*budget, bin, lines.calibration.get(i + 1));

@@ -58,6 +58,9 @@ pub struct EndRow {
     pub confidence: f64,
     /// Why lines had no number.
     pub null: BTreeSet<String>,
+    /// In the last line: requests under way, and how long the oldest was, ns.
+    pub under_way: Option<u64>,
+    pub oldest_ns: Option<u64>,
     pub cost: f64,
 }
 
@@ -81,8 +84,8 @@ pub struct Bin {
     pub lines: usize,
     /// Share within 15 % of the mean of the client's log.
     pub within_15: Option<f64>,
-    /// The same where a capture stands for the log: alone at a server; at a client, whose read lies between
-    /// the packet and its note, within 15 % of either or between the two.
+    /// The same where a capture stands beside the log: within 15 % of either or between the two, as a client's read lies
+    /// between the packet and its note, and a server adds the round trip through the client's kernel.
     pub within_15_captured: Option<f64>,
 }
 
@@ -158,6 +161,8 @@ impl EndRow {
             captured: captured.map(|truth| Errors::of(end, truth)),
             confidence: confidence / lines.len() as f64,
             null: lines.iter().filter_map(|line| line.why.clone()).collect(),
+            under_way: lines.last().and_then(|line| line.under_way),
+            oldest_ns: lines.last().and_then(|line| line.oldest_ns),
             cost: end.cost,
         }
     }
@@ -193,18 +198,15 @@ impl Lines {
                 .as_ref()
                 .and_then(|captured| captured.mean_ns);
             let captured = captured.unwrap_or(truth);
-            for (side, seen) in &point.ends {
+            let (least, most) = (truth.min(captured), truth.max(captured));
+            let close = least * (1.0 - CLOSE)..=most * (1.0 + CLOSE);
+            for seen in point.ends.values() {
                 costs.push(seen.end.cost);
                 for line in &seen.lines {
                     let Some(total) = line.total_ns.map(|ns| ns as f64) else {
                         without_number += 1;
                         continue;
                     };
-                    let (least, most) = match side {
-                        Side::Client => (truth.min(captured), truth.max(captured)),
-                        Side::Server => (captured, captured),
-                    };
-                    let close = least * (1.0 - CLOSE)..=most * (1.0 + CLOSE);
                     judged.push(Judged {
                         confidence: line.confidence,
                         error: total / truth - 1.0,

@@ -1,5 +1,6 @@
 //! `batchwise watch`: reads the sensor every interval and shows what it says.
 
+mod both;
 mod counting;
 pub mod metrics;
 mod parts;

@@ -13,6 +13,7 @@ use batchwise_core::sense::spread::{Delays, Spread};
 use batchwise_core::sense::tails::Latencies;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
+use super::both::{self, Set};
 use super::counting::{ByService, Counted, Histograms};
 use crate::frame::clock::nanos;
 use crate::frame::memory;
@@ -44,6 +45,8 @@ struct Group {
     delays: Delays,
     /// Of the last reading, by connection: when the oldest request began that is under way, and how many are.
     under_way: Vec<(u64, u32)>,
+    /// Of the last reading.
+    connections: Set,
 }
 
 /// The interval that a line is about.
@@ -113,6 +116,7 @@ impl Services {
         for group in self.groups.values_mut() {
             (group.open, group.open_nagle_off) = (0, 0);
             group.under_way.clear();
+            group.connections = Set::default();
         }
         let mut bypassed = Bypassed::default();
         let known = self.tracker.connections();
@@ -168,6 +172,7 @@ impl Services {
         let interval_ns = self.read_at.saturating_sub(since);
         let share_of_time = (counted as f64 / interval_ns.max(1) as f64).min(1.0);
         let (mut lines, mut histograms) = (Vec::new(), Histograms::new());
+        let mut sets = Vec::new();
         self.spreads.retain(|key, _| self.groups.contains_key(key));
         for (key, mut group) in std::mem::take(&mut self.groups) {
             let service = key.service;
@@ -216,6 +221,7 @@ impl Services {
                     Estimator::Hint if hint.is_some() => e.spread(Some(0.0)),
                     _ => e.spread(variance),
                 };
+                sets.push(group.connections);
                 lines.push(Line {
                     ts_ns: span.ts_ns,
                     interval_ns,
@@ -245,6 +251,7 @@ impl Services {
                 });
             }
         }
+        both::agree(&mut lines, &sets);
         (lines, histograms)
     }
 }
@@ -275,6 +282,7 @@ fn add(
         windows: 0,
         delays: Delays::default(),
         under_way: Vec::new(),
+        connections: Set::default(),
     });
     let (connections, nagle_off) = match c.stage {
         Stage::Closed => (&mut group.closed, &mut group.closed_nagle_off),
@@ -282,9 +290,12 @@ fn add(
     };
     *connections += 1;
     *nagle_off += u64::from(last.nagle_off);
-    if c.stage != Stage::Closed && last.vitals.under_way > 0 {
-        let oldest = (last.vitals.oldest, last.vitals.under_way);
-        group.under_way.push(oldest);
+    if c.stage != Stage::Closed {
+        group.connections.add(last);
+        if last.vitals.under_way > 0 {
+            let oldest = (last.vitals.oldest, last.vitals.under_way);
+            group.under_way.push(oldest);
+        }
     }
     if let Some([passed, counted]) = c.segments {
         group.segments[0] += passed;

@@ -95,7 +95,8 @@ impl Measured {
         let estimate = estimate(lines, side);
         assert_eq!(estimate.estimator, estimator, "{estimate:?}");
         let measured = self.report.latency_from_send_ns.mean;
-        let total = estimate.total_ns.expect("a total");
+        let total = estimate.total_ns;
+        let total = total.unwrap_or_else(|| panic!("{side:?}: no total: {lines:#?}"));
         println!("{side:?}: {total:.0} ns estimated, {measured} ns measured");
         assert!(
             close(total, measured, 0.35),
