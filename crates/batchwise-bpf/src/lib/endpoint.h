@@ -197,6 +197,19 @@ BW_INLINE void sense_q_leave(struct sense_endpoint *e, __u32 units, int id, __u6
 		sense_leave(sense_q(e, SENSE_SEGS, id), now, segs);
 }
 
+/* Whether nothing was sent, received or read since the last event: what is under way still is. */
+BW_INLINE int sense_is_still(const struct sense_endpoint *e, const struct sense_sock_view *v)
+{
+	return e->wend == v->write_seq && e->rcv == v->rcv_nxt && e->read == v->copied_seq;
+}
+
+/* Whether nothing has happened at all since then: what was queued still is. */
+BW_INLINE int sense_is_unchanged(const struct sense_endpoint *e, const struct sense_sock_view *v,
+				 __u32 snd_una)
+{
+	return sense_is_still(e, v) && e->una == snd_una && e->tail == e->logged;
+}
+
 /*
  * Begins to count, or again after a pause: totals and integrals go on from where they were; arrivals
  * that are still in the log are from before the pause and do not count. What is queued already enters
@@ -217,8 +230,10 @@ BW_INLINE void sense_resync(struct sense_endpoint *e, __u32 units, __u64 now,
 	e->out.tail = e->out.head;
 	e->in_read.tail = e->in_read.head;
 	e->in_ack.tail = e->in_ack.head;
-	sense_asks_reset(&e->asks, snd_una, v->write_seq);
-	sense_turn_reset(&e->rec.turn);
+	if (!sense_is_still(e, v)) {
+		sense_asks_reset(&e->asks, snd_una, v->write_seq);
+		sense_turn_reset(&e->rec.turn);
+	}
 	e->rec.last = now;
 	e->una = snd_una;
 	e->wend = v->write_seq;
@@ -233,17 +248,6 @@ BW_INLINE void sense_resync(struct sense_endpoint *e, __u32 units, __u64 now,
 		sense_q_enter(e, units, SENSE_UNREAD, now, unread, 1, 1);
 		sense_mark_push(&e->in_read, e->in_read_marks, SENSE_MARKS, e->rcv, 1, 1);
 	}
-}
-
-/*
- * Whether nothing has happened to the streams since the last event: what was queued then still is,
- * also what no socket tells of (a request in the application's hands).
- */
-BW_INLINE int sense_is_unchanged(const struct sense_endpoint *e, const struct sense_sock_view *v,
-				 __u32 snd_una)
-{
-	return e->una == snd_una && e->wend == v->write_seq && e->rcv == v->rcv_nxt &&
-	       e->read == v->copied_seq && e->tail == e->logged;
 }
 
 /* Goes on at `since` after a pause in which nothing happened: only the time passes over. */

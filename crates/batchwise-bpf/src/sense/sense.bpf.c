@@ -292,13 +292,6 @@ BW_INLINE bool sense_holds(const struct sense_endpoint *e)
 	return items;
 }
 
-/* What waits now, where nothing is unknown since the last event. */
-BW_INLINE void sense_look(struct sense_endpoint *e, const struct sense_sock_view *v)
-{
-	e->rec.info.backlog = sense_backlog(v->write_seq, v->snd_nxt, v->nagled);
-	sense_count_under_way(e, paused ? epoch_ended : bpf_ktime_get_ns());
-}
-
 /*
  * The epoch has ended. What began in it and is under way counts as that, and what had been answered as over:
  * nothing that came later is known.
@@ -327,7 +320,7 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct sense_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
 	__u64 entry, version, after;
-	bool stands, holds;
+	bool counted, holds;
 	struct sense_sock_view v;
 
 	if (!e)
@@ -339,11 +332,14 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	}
 	version = bw_load(&e->rec.version);
 	sense_view(tp, &v);
-	stands = e->rec.epoch == epoch || sense_is_unchanged(e, &v, tp->snd_una);
-	holds = stands && sense_holds(e);
+	counted = e->rec.epoch == epoch;
 	sense_sock_info(e, tp);
-	if (stands)
-		sense_look(e, &v);
+	if (counted || sense_is_still(e, &v))
+		sense_count_under_way(e, paused ? epoch_ended : bpf_ktime_get_ns());
+	holds = counted || sense_is_unchanged(e, &v, tp->snd_una);
+	if (holds)
+		e->rec.info.backlog = sense_backlog(v.write_seq, v.snd_nxt, v.nagled);
+	holds = holds && sense_holds(e);
 	if (skip_unchanged && !holds && e->told == version && e->logged == e->tail) {
 		struct sense_quiet quiet = {
 			.cookie = e->rec.cookie,
