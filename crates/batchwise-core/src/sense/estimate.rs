@@ -63,12 +63,7 @@ impl Estimate {
                     });
                 }
                 let network = self.latency.network;
-                let unseen = network.zip(self.stages.unread_local);
-                let unseen = unseen.map_or(0, |(network, unread)| network.saturating_sub(unread));
-                let turn = mean.map(|turn| match side {
-                    Side::Client => ns(turn),
-                    Side::Server => ns(turn) + unseen,
-                });
+                let turn = mean.map(|turn| ns(turn) + self.elsewhere(side));
                 self.latency.total = match self.estimator {
                     // the larger view, as of the network: what hides in one is in the other
                     Estimator::TwoSided => self.latency.total.max(turn),
@@ -78,6 +73,16 @@ impl Estimate {
                 self.latency.turnaround =
                     parts.map(|(total, network)| total.saturating_sub(network));
             }
+        }
+    }
+
+    /// What a request takes where this end does not see it, as far as it is known, ns: a client sees all of it, a server
+    /// no more of the network than what waits to be read there.
+    pub fn elsewhere(&self, side: Side) -> u64 {
+        let network = self.latency.network.zip(self.stages.unread_local);
+        match side {
+            Side::Client => 0,
+            Side::Server => network.map_or(0, |(network, unread)| network.saturating_sub(unread)),
         }
     }
 

@@ -134,11 +134,7 @@ impl ServiceSum {
     /// a share of the requests was counted. A server does not see the network's part: it is added. Where requests
     /// were under way through all of the `interval`, ns, and hide a percentile, users feel more than the mean says.
     pub fn tails(&self, e: &mut Estimate, share: f64, interval: u64) -> (Tails, u64) {
-        let network = e.latency.network.zip(e.stages.unread_local);
-        let beside = match self.side {
-            Side::Server => network.map_or(0, |(network, unread)| network.saturating_sub(unread)),
-            Side::Client => 0,
-        };
+        let beside = e.elsewhere(self.side);
         let Some(known) = self.histogram() else {
             return (Tails::default(), 0);
         };

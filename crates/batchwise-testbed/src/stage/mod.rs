@@ -11,7 +11,7 @@ pub mod tune;
 pub mod watch;
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -81,6 +81,12 @@ impl Stage {
     pub fn connect(&self, to: SocketAddr) -> TcpStream {
         connect(&self.hosts.client, to)
     }
+}
+
+/// A listener in the namespace of `host`.
+pub fn listen(host: &Host, at: SocketAddr) -> TcpListener {
+    let listener = host.inside(|| Ok(TcpListener::bind(at)?));
+    listener.expect("a listener")
 }
 
 /// A connection from the namespace of `host`, made by the test's own process (and cgroup).

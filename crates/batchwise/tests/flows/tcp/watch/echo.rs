@@ -2,13 +2,13 @@
 //! sockets: the client sends, the server sends it back, over and over.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use batchwise_testbed::stage::{Stage, connect, eventually};
+use batchwise_testbed::stage::{Stage, connect, eventually, listen};
 use socket2::SockRef;
 
 const MESSAGE: [u8; 700] = [b'x'; 700];
@@ -34,9 +34,7 @@ impl Echo {
     /// Connects client and server, with and without TCP_NODELAY, and starts the traffic.
     pub fn start(stage: &Stage, port: u16) -> Self {
         let address = stage.hosts.server_address(port);
-        let server = &stage.hosts.server;
-        let listener = server.inside(|| Ok(TcpListener::bind(address)?));
-        let listener = listener.expect("a listener");
+        let listener = listen(&stage.hosts.server, address);
         let mut client = connect(&stage.hosts.client, address);
         client.set_nodelay(true).expect("TCP_NODELAY");
         let (mut server, _) = listener.accept().expect("the client");

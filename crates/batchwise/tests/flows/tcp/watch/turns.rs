@@ -2,22 +2,18 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use batchwise_core::sense::report::{Line, Side};
-use batchwise_testbed::stage::{Stage, connect, watch::Watch};
+use batchwise_testbed::stage::{Stage, connect, listen, watch::Watch};
 
 const PORT: u16 = 17021;
 
 /// A client and the server's end of its connection, and a watcher of both.
 fn connected(stage: &Stage) -> (TcpStream, TcpStream, Watch) {
     let address = stage.hosts.server_address(PORT);
-    let listener = stage
-        .hosts
-        .server
-        .inside(|| Ok(TcpListener::bind(address)?));
-    let listener = listener.expect("a listener");
+    let listener = listen(&stage.hosts.server, address);
     let watch = Watch::start(&stage.hosts.server, PORT, None, &[]);
     let client = connect(&stage.hosts.client, address);
     let (server, _) = listener.accept().expect("the client");

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use batchwise_testbed::left_out;
 use batchwise_testbed::pass;
 use batchwise_testbed::stage::watch::Watch;
-use batchwise_testbed::stage::{Stage, connect, eventually};
+use batchwise_testbed::stage::{Stage, connect, eventually, listen};
 use libbpf_rs::libbpf_sys::{
     self, BPF_ALU64, BPF_CALL, BPF_DW, BPF_EXIT, BPF_F_INGRESS, BPF_IMM, BPF_JMP, BPF_K, BPF_LD,
     BPF_MAP_TYPE_SOCKMAP, BPF_MOV, BPF_PROG_TYPE_SK_MSG, BPF_PSEUDO_MAP_FD, BPF_SK_MSG_VERDICT,
@@ -15,6 +15,8 @@ use libbpf_rs::libbpf_sys::{
 };
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::tcp::watch::whose::ask;
 
 const PORT: u16 = 17_024;
 /// Nothing listens on it.
@@ -24,13 +26,6 @@ const EMPTY: u16 = 17_025;
 fn until_said(watch: &Watch, what: &str) {
     let said = || watch.messages().contains(what).then_some(());
     eventually(what, said, || watch.messages());
-}
-
-fn ask([client, server]: &mut [TcpStream; 2]) {
-    client.write_all(b"ask").expect("sent");
-    server.read_exact(&mut [0; 3]).expect("received");
-    server.write_all(b"tell").expect("sent");
-    client.read_exact(&mut [0; 4]).expect("received");
 }
 
 #[test]
@@ -141,11 +136,7 @@ fn put(map: &OwnedFd, at: u32, socket: RawFd) {
 fn connections_whose_data_a_sockmap_redirects_are_said_not_to_be_seen() {
     let stage = Stage::build("sockmap");
     let address = stage.hosts.server_address(PORT);
-    let listener = stage
-        .hosts
-        .server
-        .inside(|| Ok(TcpListener::bind(address)?));
-    let listener = listener.expect("a listener");
+    let listener = listen(&stage.hosts.server, address);
     let watch = Watch::start(&stage.hosts.server, PORT, None, &[]);
     let mut client = connect(&stage.hosts.client, address);
     let (mut server, _) = listener.accept().expect("accepted");
@@ -165,11 +156,7 @@ fn connections_whose_data_a_sockmap_redirects_are_said_not_to_be_seen() {
 fn a_port_on_which_nothing_is_is_named_and_one_that_is_listened_on_is_not() {
     let stage = Stage::build("empty");
     let address = SocketAddr::from(([127, 0, 0, 1], PORT));
-    let listener = stage
-        .hosts
-        .server
-        .inside(|| Ok(TcpListener::bind(address)?));
-    let _listener = listener.expect("a listener");
+    let _listener = listen(&stage.hosts.server, address);
     let both = ["--port", &EMPTY.to_string()];
     let watch = Watch::start(&stage.hosts.server, PORT, None, &both);
     until_said(&watch, &format!("nothing listens on port {EMPTY}"));

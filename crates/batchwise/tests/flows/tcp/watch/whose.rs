@@ -7,19 +7,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use batchwise_core::sense::report::{Line, Side};
 use batchwise_testbed::host::Host;
 use batchwise_testbed::stage::watch::Watch;
-use batchwise_testbed::stage::{Stage, eventually};
+use batchwise_testbed::stage::{Stage, eventually, listen};
 use socket2::{Domain, Socket, Type};
 
 const PORT: u16 = 17_022;
 const OTHER: u16 = 17_023;
 
 /// A client and the server's end of its connection.
-type Pair = [TcpStream; 2];
-
-fn listen(host: &Host, address: SocketAddr) -> TcpListener {
-    let listener = host.inside(|| Ok(TcpListener::bind(address)?));
-    listener.expect("a listener")
-}
+pub type Pair = [TcpStream; 2];
 
 /// A client that has this port as its own.
 fn from_port(host: &Host, port: u16, to: &TcpListener) -> Pair {
@@ -36,7 +31,7 @@ fn from_port(host: &Host, port: u16, to: &TcpListener) -> Pair {
 }
 
 /// One request and its answer.
-fn ask([client, server]: &mut Pair) {
+pub fn ask([client, server]: &mut Pair) {
     client.write_all(b"ask").expect("sent");
     server.read_exact(&mut [0; 3]).expect("received");
     server.write_all(b"tell").expect("sent");
