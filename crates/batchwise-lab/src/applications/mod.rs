@@ -9,7 +9,6 @@ mod truths;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ use crate::passive::capture::Capture;
 use crate::tails::{Budget, wire};
 use summary::{Errors, Summary};
 use table::{APPLICATIONS, Application, Says};
-use truths::Turns;
+use truths::Asks;
 
 pub struct Applications;
 
@@ -214,12 +213,6 @@ fn length(context: &Context) -> Duration {
     Duration::from_secs(if context.quick { 4 } else { 10 })
 }
 
-fn turns(capture: &Path, port: u16) -> Result<Turns> {
-    let mut turns = Turns::default();
-    wire::each(capture, port, |client, packet| turns.see(client, &packet))?;
-    Ok(turns)
-}
-
 impl Experiment for Applications {
     type Stage = Stage;
     type Arm = Arm;
@@ -307,7 +300,11 @@ impl Experiment for Applications {
         let capture = application.captured.contains(&arm.load);
         let capture = capture.then(|| {
             let filter = wire::filter(port);
-            Capture::start(&stage.hosts.client, LINK, &filter, stop)
+            let capture = match application.asks {
+                Asks::Streams => Capture::whole,
+                _ => Capture::start,
+            };
+            capture(&stage.hosts.client, LINK, &filter, stop)
         });
         let capture = capture.transpose()?;
         let agents = Agents::start(context, &stage.hosts, port, arm.budget.cost())?;
@@ -321,7 +318,7 @@ impl Experiment for Applications {
         }
         let (from, to) = (log.from_ts_ns, log.to_ts_ns);
         let captured = capture
-            .map(|mut capture| turns(capture.end(), port))
+            .map(|mut capture| application.asks.of_capture(capture.end(), port))
             .transpose()?;
         let ends = SIDES.iter().zip(&lines).filter_map(|(&side, lines)| {
             let used = inside(lines, side, from, to);
@@ -339,7 +336,7 @@ impl Experiment for Applications {
             application: application.name.into(),
             load: arm.load,
             budget: arm.budget,
-            captured: captured.map(|turns| turns.truth(from, to)),
+            captured: captured.map(|all| truths::captured(&all, from, to)),
             unanswered,
             ends: ends.collect(),
             log,

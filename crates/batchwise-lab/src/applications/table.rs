@@ -2,6 +2,8 @@
 //! application's, `DIR` the run's folder, with what `scripts/` holds, `ADDR` the server's address, `LOAD` what differs between loads,
 //! `TIME` the seconds of a load, `LOG` the beginning of the names of its log's files.
 
+use super::truths::Asks;
+
 /// How a client says what it measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
@@ -26,9 +28,11 @@ pub struct Application {
     pub client: &'static str,
     pub says: Says,
     pub loads: &'static [u32],
-    /// Loads whose connections take turns: a capture is a second truth, without the client's own time from a read to its
-    /// note, and a server is held against it.
+    /// Loads of which a capture is a second truth, without the client's own time before a write and from a read to its note.
+    /// A server is held against it.
     pub captured: &'static [u32],
+    /// How the capture tells requests apart.
+    pub asks: Asks,
 }
 
 impl Application {
@@ -79,6 +83,7 @@ const PLAIN: Application = Application {
     says: Says::Log,
     loads: &[1, 10],
     captured: &[],
+    asks: Asks::Turns,
 };
 const OF_REDIS: Application = Application {
     needs: "redis-server redis-benchmark",
@@ -97,6 +102,8 @@ const OF_GRPC: Application = Application {
     prepare: GRPC_BUILD,
     client: GRPC_CALL,
     loads: &[1, 8, 64],
+    captured: &[1, 8, 64],
+    asks: Asks::Streams,
     ..PLAIN
 };
 
@@ -133,6 +140,12 @@ pub const APPLICATIONS: &[Application] = &[
         client: "$BATCHWISE load multiplexed --addr $ADDR:6379 --tasks $LOAD --duration ${TIME}s --format json",
         says: Says::Generator,
         loads: &[4, 64],
+        captured: &[4],
+        // SET of 64 bytes to task:0, and +OK
+        asks: Asks::Equal {
+            request: 4 + 9 + 12 + 71,
+            answer: 5,
+        },
         ..OF_REDIS
     },
     Application {
@@ -162,6 +175,8 @@ pub const APPLICATIONS: &[Application] = &[
         name: "nginx-http2",
         servers: &[(NGINX.0, 8081)],
         client: "h2load -c 4 -m $LOAD -D $TIME --log-file=$LOG http://$ADDR:8081/1k",
+        captured: &[1, 10],
+        asks: Asks::Streams,
         ..OF_NGINX
     },
     Application {

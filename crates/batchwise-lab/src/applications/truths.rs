@@ -1,15 +1,71 @@
-//! What is true of a load: the log of its client, and turns in a capture at the client's link.
+//! What is true of a load: the log of its client, and a capture at the client's link.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::budget::clients::Truth;
+use crate::passive::capture;
 use crate::stats::quantile;
-use crate::tails::wire::Packet;
+use crate::tails::wire::{self, Packet};
 
 /// What a log says of a request that was not answered, in the place of its status.
 const UNANSWERED: &str = "-1";
+
+/// How a capture tells requests apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// One at a time on a connection.
+    Turns,
+    /// All of so many bytes, and their answers, in order.
+    Equal { request: u64, answer: u64 },
+    /// In HTTP/2's streams.
+    Streams,
+}
+
+/// A request, ns: when it left its client, and when all of its answer had come.
+pub type Answered = (u64, u64);
+
+impl Asks {
+    /// The requests in a capture.
+    pub fn of_capture(self, capture: &Path, port: u16) -> Result<Vec<Answered>> {
+        match self {
+            Self::Streams => capture::streams(capture, port),
+            Self::Turns => {
+                let mut turns = Turns::default();
+                wire::each(capture, port, |client, packet| turns.see(client, &packet))?;
+                Ok(turns.over)
+            }
+            Self::Equal { request, answer } => {
+                let mut connections: HashMap<_, Vec<_>> = HashMap::new();
+                wire::each(capture, port, |client, packet| {
+                    connections.entry(client).or_default().push(packet);
+                })?;
+                let of = |packets: &Vec<_>| equal(packets, request, answer);
+                let all: Option<Vec<_>> = connections.values().map(of).collect();
+                Ok(all.context("a capture lacks packets")?.concat())
+            }
+        }
+    }
+}
+
+/// Requests and answers of these lengths, told apart from a connection's end on, when all is answered: what it
+/// began with may have been of other lengths.
+fn equal(packets: &[Packet], request: u64, answer: u64) -> Option<Vec<Answered>> {
+    let [asked, answered] = [false, true].map(|server| wire::follow(packets, server));
+    let (asked, answered) = (asked?.0, answered?.0);
+    let (mut asks, mut answers) = (asked.last()?.0, answered.last()?.0);
+    let at = |progress: &wire::Progress, upto| {
+        progress[progress.partition_point(|(end, _)| *end < upto)].1
+    };
+    let mut found = Vec::new();
+    while asks >= request && answers >= answer {
+        found.push((at(&asked, asks), at(&answered, answers)));
+        (asks, answers) = (asks - request, answers - answer);
+    }
+    Some(found)
+}
 
 /// Latencies (ns) of a log, and how many requests were never answered. A line is a request; its third
 /// column says how long it took, in µs. The first tenth, while the load begins, is left out.
@@ -51,15 +107,14 @@ pub fn truth(latencies: &[f64], from_ts_ns: u64, to_ts_ns: u64) -> Truth {
 /// Turns of connections, as they come: from the first segment of what a client sends to the last of
 /// what the server answers before the client sends again.
 #[derive(Default)]
-pub struct Turns {
+struct Turns {
     /// By the client's port, ns: when the turn began, and the last segment of its answer.
     under_way: HashMap<u16, (u64, Option<u64>)>,
-    /// Of those that are over, ns: when they began, and ended.
-    pub over: Vec<(u64, u64)>,
+    over: Vec<Answered>,
 }
 
 impl Turns {
-    pub fn see(&mut self, port: u16, packet: &Packet) {
+    fn see(&mut self, port: u16, packet: &Packet) {
         let turn = self.under_way.get_mut(&port);
         match (packet.from_server, turn) {
             (true, Some((_, answered))) => *answered = Some(packet.at_ns),
@@ -71,15 +126,13 @@ impl Turns {
             }
         }
     }
+}
 
-    /// Of those that lie inside the time.
-    pub fn truth(&self, from: u64, to: u64) -> Truth {
-        let inside = self.over.iter().filter(|t| t.0 >= from && t.1 <= to);
-        let inside: Vec<_> = inside
-            .map(|(began, ended)| (ended - began) as f64)
-            .collect();
-        truth(&inside, from, to)
-    }
+/// Of those that lie inside the time.
+pub fn captured(all: &[Answered], from: u64, to: u64) -> Truth {
+    let inside = all.iter().filter(|of| of.0 >= from && of.1 <= to);
+    let inside = inside.map(|(began, ended)| ended.saturating_sub(*began) as f64);
+    truth(&inside.collect::<Vec<_>>(), from, to)
 }
 
 #[cfg(test)]
@@ -127,7 +180,28 @@ mod tests {
             turns.see(port, &packet);
         }
         assert_eq!(turns.over, [(10, 30)]);
-        assert_eq!(turns.truth(0, 40).mean_ns, Some(20.0));
-        assert_eq!(turns.truth(11, 40).mean_ns, None);
+        assert_eq!(captured(&turns.over, 0, 40).mean_ns, Some(20.0));
+        assert_eq!(captured(&turns.over, 11, 40).mean_ns, None);
+    }
+
+    #[test]
+    fn requests_of_one_length_are_told_apart_from_the_end_on() {
+        let packet = |from_server, sequence, length, at_ns| Packet {
+            at_ns,
+            from_server,
+            sequence,
+            length,
+            begins: None,
+        };
+        let packets = [
+            packet(false, 0, 9, 1), // a greeting
+            packet(true, 0, 3, 2),
+            packet(false, 9, 40, 10), // two requests
+            packet(false, 49, 20, 11),
+            packet(true, 3, 5, 15),
+            packet(true, 8, 10, 20),
+        ];
+        let found = equal(&packets, 20, 5).unwrap();
+        assert_eq!(found, [(11, 20), (10, 20), (10, 15)]);
     }
 }

@@ -33,15 +33,24 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures what matches `filter` at `link` of `host` (`any`: at all its links).
+    /// Captures the headers of what matches `filter` at `link` of `host` (`any`: at all its links).
     pub fn start(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
+        Self::begin(host, link, filter, SNAP, stop)
+    }
+
+    /// As [`Self::start`], whole packets.
+    pub fn whole(host: &Host, link: &str, filter: &str, stop: &Stop) -> Result<Self> {
+        Self::begin(host, link, filter, "0", stop)
+    }
+
+    fn begin(host: &Host, link: &str, filter: &str, snap: &str, stop: &Stop) -> Result<Self> {
         let number = CAPTURES.fetch_add(1, Ordering::Relaxed);
         let name = format!("bw-{}-{number}.pcap", host.namespace().name());
         let file = std::env::temp_dir().join(name);
         let _ = fs::remove_file(&file);
         let mut command = Command::new("tcpdump");
         command.args([
-            "-i", link, "-s", SNAP, "-n", "-Z", "root", "-B", "16384", "-w",
+            "-i", link, "-s", snap, "-n", "-Z", "root", "-B", "16384", "-w",
         ]);
         command
             .arg(&file)
@@ -84,7 +93,7 @@ impl Drop for Capture {
 pub fn ack_round_trips(capture: &Path, server: Ipv4Addr) -> Result<Vec<Sample>> {
     let filter = format!("ip.src == {server} && tcp.analysis.ack_rtt");
     let fields = ["ip.dst", "tcp.dstport", "tcp.analysis.ack_rtt"];
-    let rows = tshark(capture, &filter, fields)?;
+    let rows = tshark(capture, &filter, &fields, &[])?;
     let sample = |row: &String| {
         let (at_ns, client, rtt) = parse(row)?;
         Some(Sample {
@@ -104,7 +113,7 @@ pub fn handshakes(capture: &Path, server: Ipv4Addr) -> Result<Vec<Sample>> {
         "ip.dst == {server} && (tcp.flags.syn == 1 || (tcp.seq == 1 && tcp.ack == 1 && tcp.len == 0))"
     );
     let fields = ["ip.src", "tcp.srcport", "tcp.flags.syn"];
-    Ok(first_acks(&tshark(capture, &filter, fields)?))
+    Ok(first_acks(&tshark(capture, &filter, &fields, &[])?))
 }
 
 fn first_acks(rows: &[String]) -> Vec<Sample> {
@@ -135,12 +144,63 @@ fn parse(row: &str) -> Option<(u64, SocketAddr, &str)> {
     Some((nanoseconds(time)?, client, value))
 }
 
+/// HTTP/2's streams on connections to the server at this port, of a capture of whole packets: when each began (the client's
+/// HEADERS), and when the frame came with which the server ended it.
+pub fn streams(capture: &Path, server: u16) -> Result<Vec<(u64, u64)>> {
+    let fields = [
+        "tcp.srcport",
+        "tcp.dstport",
+        "http2.type",
+        "http2.streamid",
+        "http2.flags",
+    ];
+    let decode = format!("tcp.port=={server},http2");
+    let rows = tshark(capture, "http2.type <= 1", &fields, &["-d", &decode])?;
+    Ok(ended_streams(&rows, server))
+}
+
+fn ended_streams(rows: &[String], server: u16) -> Vec<(u64, u64)> {
+    let (mut began, mut ended) = (HashMap::new(), Vec::new());
+    for row in rows {
+        let fields: Vec<_> = row.split('\t').collect();
+        let [time, from, to, types, ids, flags] = fields[..] else {
+            continue;
+        };
+        let Some(at_ns) = nanoseconds(time) else {
+            continue;
+        };
+        let from_server = from == server.to_string();
+        let client = if from_server { to } else { from };
+        let frames = types.split(',').zip(ids.split(',')).zip(flags.split(','));
+        for ((kind, id), flags) in frames {
+            let stream = (client.to_owned(), id.to_owned());
+            match (kind, from_server) {
+                (HEADERS, false) => drop(began.entry(stream).or_insert(at_ns)),
+                (DATA | HEADERS, true) if ends_stream(flags) => {
+                    ended.extend(began.remove(&stream).map(|began| (began, at_ns)));
+                }
+                _ => {}
+            }
+        }
+    }
+    ended
+}
+
+/// HTTP/2's types of frames, and its flag END_STREAM (RFC 9113, section 6).
+const DATA: &str = "0";
+const HEADERS: &str = "1";
+fn ends_stream(flags: &str) -> bool {
+    let flags = u8::from_str_radix(flags.trim_start_matches("0x"), 16);
+    flags.is_ok_and(|flags| flags & 1 != 0)
+}
+
 /// The time and these fields of the packets that match, a line each.
-fn tshark(capture: &Path, filter: &str, fields: [&str; 3]) -> Result<Vec<String>> {
+fn tshark(capture: &Path, filter: &str, fields: &[&str], more: &[&str]) -> Result<Vec<String>> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r"]).arg(capture);
     command.args(["-Y", filter, "-T", "fields", "-e", "frame.time_epoch"]);
     command.args(fields.iter().flat_map(|field| ["-e", field]));
+    command.args(more);
     // Only what is needed is dissected.
     command.args(["--disable-protocol", "http", "--disable-protocol", "tls"]);
     command.stdin(Stdio::null());
@@ -177,6 +237,23 @@ mod tests {
         assert_eq!(nanoseconds("0.000071"), Some(71_000));
         assert_eq!(nanoseconds("2"), Some(2_000_000_000));
         assert_eq!(nanoseconds("soon"), None);
+    }
+
+    #[test]
+    fn a_stream_lasts_from_the_clients_headers_to_the_frame_that_ends_it() {
+        let rows = [
+            "1.000000000\t5000\t80\t1,0\t1,1\t0x04,0x01",
+            "1.000100000\t5000\t80\t1,0\t3,3\t0x04,0x01",
+            "1.000300000\t80\t5000\t1,0\t3,3\t0x04,0x00",
+            "1.000400000\t80\t5000\t1,1,0\t3,1,1\t0x05,0x04,0x00",
+            "1.000900000\t80\t5000\t1\t1\t0x05",
+        ]
+        .map(str::to_owned);
+        let at = |us| 1_000_000_000 + us * 1000;
+        assert_eq!(
+            ended_streams(&rows, 80),
+            [(at(100), at(400)), (at(0), at(900))]
+        );
     }
 
     #[test]

@@ -91,11 +91,11 @@ impl Sizes {
 }
 
 /// Up to where a direction's stream had come, and when.
-type Progress = Vec<(u64, u64)>;
+pub type Progress = Vec<(u64, u64)>;
 
 /// The progress of one direction, and where in it packets begin with a request; `None` where a
 /// packet is missing. They may come out of order: a veth has no queue of its own.
-fn follow(packets: &[Packet], from_server: bool) -> Option<(Progress, BTreeMap<u64, Kind>)> {
+pub fn follow(packets: &[Packet], from_server: bool) -> Option<(Progress, BTreeMap<u64, Kind>)> {
     let own = || packets.iter().filter(|p| p.from_server == from_server);
     let first = own().next()?.sequence;
     let (mut progress, mut begins, mut end) = (Vec::new(), BTreeMap::new(), 0u64);
