@@ -265,6 +265,7 @@ BW_INLINE void sense_count_turn(struct sense_endpoint *e, struct sense_tails *t)
 /* No more will answer the turn that goes on. */
 BW_INLINE void sense_finish_turn(struct sense_endpoint *e, __u64 now)
 {
+	sense_count_turn(e, sense_tails_of(e));
 	sense_turn_end(&e->rec.turn, &e->rec.turns, now, e->rec.flags & SENSE_F_SERVER ? e->rcv : e->wend, 0);
 	sense_count_turn(e, sense_tails_of(e));
 }

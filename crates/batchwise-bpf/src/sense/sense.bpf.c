@@ -96,6 +96,26 @@ BW_INLINE void sense_wake_logging(struct sense_endpoint *e, const struct tcp_soc
 }
 
 /*
+ * The application has read or sent: what is over is timed. A client's requests are when it reads, a server's when it
+ * sends; the turn before is counted with them, as the histograms' look-up is dear.
+ */
+BW_INLINE void sense_time(struct sense_endpoint *e, __u64 now, bool sends)
+{
+	bool is_server = e->rec.flags & SENSE_F_SERVER;
+	struct sense_tails *t = NULL;
+
+	if (!tailing)
+		return;
+	if (is_server == sends)
+		t = sense_tails_of(e);
+	if (sends)
+		sense_match_send(e, now, t ? &t->matched : NULL);
+	else
+		sense_match_read(e, now, t ? &t->matched : NULL);
+	sense_count_turn(e, t);
+}
+
+/*
  * tcp_rcv_established(), at its entry: snd_una and rcv_nxt are still old. Often on another CPU than
  * the application's: only logs.
  */
@@ -146,27 +166,10 @@ int BPF_PROG(sense_read, struct sock *sk)
 		return 0;
 	now = sense_begin(e, tp, &v);
 	sense_on_read(e, units, now, &v);
-	if (tailing) {
-		struct sense_tails *t = sense_tails_of(e);
-
-		sense_match_read(e, now, t ? &t->matched : NULL);
-		sense_count_turn(e, t);
-	}
+	sense_time(e, now, false);
 	sense_version_bump(e);
 	sense_timed_end(since);
 	return 0;
-}
-
-/* Requests that a send answers, or a turn that it begins after another, are timed. */
-BW_INLINE void sense_time_send(struct sense_endpoint *e, __u64 now)
-{
-	struct sense_tails *t;
-
-	if (!tailing)
-		return;
-	t = sense_tails_of(e);
-	sense_match_send(e, now, t ? &t->matched : NULL);
-	sense_count_turn(e, t);
 }
 
 /* tcp_sendmsg_locked(), before bytes are taken: write_seq is old. */
@@ -183,7 +186,7 @@ BW_INLINE int sense_sendmsg(struct sock *sk, const struct msghdr *msg)
 	now = sense_begin(e, tp, &v);
 	sense_on_send(e, units, now, &v, v.write_seq + (__u32)msg->msg_iter.count,
 		      msg->msg_flags & MSG_MORE, tp->mss_cache);
-	sense_time_send(e, now);
+	sense_time(e, now, true);
 	sense_version_bump(e);
 	sense_timed_end(since);
 	return 0;
@@ -220,7 +223,7 @@ int BPF_PROG(sense_send_late, struct sock *sk, int ret, int flags)
 	now = sense_begin(e, tp, &v);
 	v.write_seq = e->wend;
 	sense_on_send(e, units, now, &v, tp->write_seq, flags & MSG_MORE, tp->mss_cache);
-	sense_time_send(e, now);
+	sense_time(e, now, true);
 	sense_on_ack(e, units, now, tp->snd_una);
 	sense_version_bump(e);
 	sense_timed_end(since);
