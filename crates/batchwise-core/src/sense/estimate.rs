@@ -86,9 +86,10 @@ impl Estimate {
         }
     }
 
-    /// Takes in that chance alone makes a mean differ by so much: a relative variance, from
-    /// [`spread`]. The standard error of each latency.
-    pub fn spread(&mut self, variance: Option<f64>) -> Latency {
+    /// Takes in that a share of the requests was counted, and that chance alone makes their mean differ by so much: a
+    /// relative variance, from [`spread`]. The standard error of each latency.
+    pub fn spread(&mut self, coverage: f64, variance: Option<f64>) -> Latency {
+        self.confidence *= confidence::of_coverage(coverage);
         let Some(variance) = variance else {
             self.confidence *= confidence::of_spread(1.0);
             return Latency::default();

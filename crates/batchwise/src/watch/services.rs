@@ -218,8 +218,8 @@ impl Services {
                     histograms.insert(service, known.clone());
                 }
                 let stderr_ns = match e.estimator {
-                    Estimator::Hint if hint.is_some() => e.spread(Some(0.0)),
-                    _ => e.spread(variance),
+                    Estimator::Hint if hint.is_some() => e.spread(1.0, Some(0.0)),
+                    _ => e.spread(coverage, variance),
                 };
                 sets.push(group.connections);
                 lines.push(Line {

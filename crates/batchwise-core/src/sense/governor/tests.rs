@@ -14,6 +14,10 @@ const PRICES: Prices = Prices {
     switch: 800_000.0,
 };
 
+/// What runs really take: what they displace, too.
+const MEMBER: f64 = DISPLACED * PRICES.member;
+const STARTED: f64 = DISPLACED * PRICES.started;
+
 /// A machine on which the agent works as the kernel's real programs let it.
 struct Machine {
     governor: Governor,
@@ -66,7 +70,7 @@ impl Machine {
             self.meter.cpu += self.idle * step / SECOND + 5_000;
             self.spent += (self.idle * step / SECOND + 5_000) as f64;
             let starts = self.starts * self.meter.at / SECOND;
-            self.spent += (starts - self.meter.runs.started) as f64 * PRICES.started;
+            self.spent += (starts - self.meter.runs.started) as f64 * STARTED;
             self.meter.runs.started = starts;
             if self.order.count {
                 let stall = core::mem::take(&mut self.stall);
@@ -74,7 +78,7 @@ impl Machine {
                 self.spent += stall as f64;
                 let runs = runs as u128 * u128::from(step) / u128::from(SECOND);
                 self.meter.runs.member += runs as u64;
-                self.spent += runs as f64 * PRICES.member;
+                self.spent += runs as f64 * MEMBER;
                 counted += step;
             }
             let then = self.order.count;
@@ -138,7 +142,7 @@ fn what_runs_really_take_replaces_what_they_took_at_the_start() {
         machine.governor.meter(machine.meter);
         machine.governor.take_spent() / 64_000.0
     };
-    let price = (0..10).map(|_| runs(340)).last().unwrap_or_default();
+    let price = (0..10).map(|_| runs(340)).last().unwrap_or_default() / DISPLACED;
     assert!((399.0..401.0).contains(&price), "{price}");
 }
 
