@@ -64,7 +64,7 @@ struct sense_record {
 	__u32 options_refused; /* malformed, or not newer than the last */
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	__u32 unmatched; /* requests that were one too many under way */
-	__u32 guessed; /* where only the length of the response told how many it answers */
+	__u32 guessed; /* requests whose answers were not there when they were taken to be answered */
 	struct sense_turns turns;
 	struct sense_turn turn; /* that goes on */
 	struct sense_unsent unsent;
