@@ -282,7 +282,7 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
 
-/* The rest of sense_asks_answer(), which has `left` bytes: how often the response's length decided. */
+/* The rest of sense_asks_answer(), which has `left` bytes: how many were taken to be answered though their answers are not there. */
 BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left)
 {
 	__u32 guessed = 0;
@@ -296,15 +296,14 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		if (bw_after(asked, ack))
 			break;
 		expected = sense_asks_expected(a, *sense_asks_length(a));
-		if (bw_after(asked, a->acked)) {
-			guessed++;
-			/*
-			 * At least half of it is there. Where nothing is known of lengths all are taken to be
-			 * answered: one too many is made good as soon as nothing is under way, one too few
-			 * never.
-			 */
-			if (2 * left < expected)
+		/*
+		 * At least half of it is to be there. Where nothing is known of lengths all are taken to be
+		 * answered: one too many is made good as soon as nothing is under way, one too few never.
+		 */
+		if (2 * left < expected) {
+			if (bw_after(asked, a->acked))
 				break;
+			guessed++;
 		}
 		left = sense_asks_pay(a, left, expected);
 		sense_asks_pop(a, end);
@@ -348,8 +347,8 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 		__s64 expected = sense_asks_expected(a, *length), left = a->bytes - expected;
 
 		sense_asks_pop(a, end);
-		/* a part of a response, which may be followed by another */
-		*guessed += 2 * (__s64)a->bytes < expected && a->mid != a->head;
+		/* a part of a response, which may be followed by another; or it is an older request's */
+		*guessed += (2 * (__s64)a->bytes < expected && a->mid != a->head) || a->owed >= a->bytes;
 		if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, ack)) {
 			sense_asks_learn(a, length, a->bytes / requests);
 			sense_asks_settle(a, left);

@@ -64,7 +64,7 @@ struct sense_record {
 	__u32 options_refused; /* malformed, or not newer than the last */
 	__u32 overlaps; /* requests read while an earlier one had no response yet */
 	__u32 unmatched; /* requests that were one too many under way */
-	__u32 guessed; /* where only the length of the response told how many it answers */
+	__u32 guessed; /* requests whose answers were not there when they were taken to be answered */
 	struct sense_turns turns;
 	struct sense_turn turn; /* that goes on */
 	struct sense_unsent unsent;
@@ -83,12 +83,13 @@ struct sense_record {
 };
 
 #define SENSE_LOG 16 /* a power of two */
+#define SENSE_LONG_AGO 0xffffffffU
 
 /* A segment that arrived, as the socket's state was before it was processed. */
 struct sense_arrival {
 	__u64 time;	/* ns */
 	__u32 number; /* counts arrivals from 1: tells the reader that the entry is new */
-	__u32 last_tx; /* tp->tcp_wstamp_ns in 2^10 ns */
+	__u32 since_tx; /* 2^10 ns since tp->tcp_wstamp_ns, rounded up; SENSE_LONG_AGO: 73 min and more */
 	__u32 seq;
 	__u32 ack;
 	__u32 rcv_wup;	/* tp->rcv_wup */
@@ -350,12 +351,10 @@ BW_INLINE void sense_pass(struct sense_endpoint *e, __u64 now, enum sense_backlo
 	e->rec.last = now;
 }
 
-/* The ns of sense_arrival.last_tx, which holds the 32 bits that matter near `time`. */
+/* When a segment had left last, ns. */
 BW_INLINE __u64 sense_seen_last_tx(const struct sense_arrival *s)
 {
-	__u64 time = s->time >> 10;
-
-	return (time - (__u32)((__u32)time - s->last_tx)) << 10;
+	return s->since_tx == SENSE_LONG_AGO ? 0 : s->time - ((__u64)s->since_tx << 10);
 }
 
 /* A segment arrived. */
@@ -390,9 +389,10 @@ BW_INLINE void sense_log(struct sense_endpoint *e, __u64 now, __u64 last_tx, __u
 {
 	__u32 n = e->logged;
 	struct sense_arrival *s = &e->log[n & (SENSE_LOG - 1)];
+	__u64 since_tx = last_tx < now ? (now - last_tx + 0x3ff) >> 10 : 0; /* no later than it was */
 
 	s->time = now;
-	s->last_tx = (last_tx < now ? last_tx : now) >> 10;
+	s->since_tx = since_tx < SENSE_LONG_AGO ? since_tx : SENSE_LONG_AGO;
 	s->seq = seq;
 	s->ack = ack;
 	s->rcv_wup = rcv_wup;

@@ -107,6 +107,17 @@ fn a_servers_turn_lasts_until_its_answers_last_byte_has_left() {
 }
 
 #[test]
+fn an_answer_left_when_it_did_however_long_ago() {
+    for minutes in [1, 74, 200] {
+        let mut server = End::server();
+        server.hear(100).pass(MS).read().pass(MS).send(10);
+        server.pass(minutes * 60_000 * MS).hear(100);
+        let turns = server.turns();
+        assert!(turns.took.abs_diff(2 * MS) < 1_024, "{turns:?}");
+    }
+}
+
+#[test]
 fn what_waits_to_leave_is_unsent_and_held_where_nagles_algorithm_holds_it() {
     let mut server = End::server();
     server.v.nagled = 1448;

@@ -251,8 +251,15 @@ impl Endpoint {
 
     /// A segment arrives; the socket has not processed it yet.
     pub fn on_segment(&mut self, now: u64, v: &SockView, s: &Segment) {
-        // arrivals are logged with a coarser stamp
-        self.settle(now, v.rcv_wup, v.last_tx.min(now) & !0x3ff);
+        // arrivals are logged with a coarser stamp, in 32 bits
+        let since = now.saturating_sub(v.last_tx).div_ceil(1 << 10);
+        let is_near = since < u32::MAX.into();
+        let last_tx = if is_near {
+            now.saturating_sub(since << 10)
+        } else {
+            0
+        };
+        self.settle(now, v.rcv_wup, last_tx);
         self.on_ack(now, s.ack);
         if !after(s.seq, self.rcv) && after(s.end, self.rcv) {
             self.arrive(now, s.end, u64::from(s.push), s.segs.into());

@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How many latencies stand for a line's percentiles.
-const DRAWS: u32 = 2_000;
+const DRAWS: u32 = 4_000;
 
 /// What one end's agent said over the measured time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,8 +134,9 @@ fn share(spent: &Spent, agent: usize, from: u64, to: u64) -> Option<f64> {
     (before.0 < after.0).then(|| used.as_nanos() as f64 / (after.0 - before.0) as f64)
 }
 
-/// Latencies (with weights that add up to `weight`) that have the percentiles of a line, linear in between,
-/// for percentiles over several lines.
+/// Latencies (with weights that add up to `weight`) that have the percentiles of a line, for percentiles over several
+/// lines. In between, and below the median, they are as with an exponential tail in their logarithm: linear between them, one line
+/// with a stall would have far too many long ones.
 fn drawn(tails: &Tails, weight: f64) -> Vec<(f64, f64)> {
     let known = [
         (0.5, tails.p50),
@@ -143,20 +144,22 @@ fn drawn(tails: &Tails, weight: f64) -> Vec<(f64, f64)> {
         (0.99, tails.p99),
         (0.999, tails.p999),
     ];
-    let known: Vec<_> = known
+    let known = known
         .into_iter()
-        .map_while(|(share, ns)| Some((share, ns? as f64)))
-        .collect();
+        .map_while(|(share, ns)| Some((-(1.0_f64 - share).ln(), (ns?.max(1) as f64).ln())));
+    let known: Vec<_> = known.collect();
     let at = |share: f64| {
-        let above = known.iter().position(|(known, _)| *known >= share);
-        match above.unwrap_or(known.len()) {
-            0 => known[0].1,
-            n if n == known.len() => known[n - 1].1,
-            n => {
-                let ((s, a), (t, b)) = (known[n - 1], known[n]);
-                a + (b - a) * (share - s) / (t - s)
-            }
-        }
+        let x = -(1.0 - share).ln();
+        let above = known.iter().position(|(known, _)| *known >= x);
+        let between = match above.unwrap_or(known.len()) {
+            0 => known.get(..2),
+            n => known.get(n - 1..=n),
+        };
+        let ln = match between {
+            Some([(s, a), (t, b)]) => a + (b - a) * (x - s) / (t - s),
+            _ => known[known.len() - 1].1,
+        };
+        ln.exp()
     };
     let draws = if known.is_empty() { 0 } else { DRAWS };
     let shares = (0..draws).map(|i| (f64::from(i) + 0.5) / f64::from(DRAWS));

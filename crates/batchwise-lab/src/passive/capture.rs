@@ -249,7 +249,7 @@ mod tests {
             "1.000900000\t80\t5000\t1\t1\t0x05",
         ]
         .map(str::to_owned);
-        let at = |us| 1_000_000_000 + us * 1000;
+        let at = |us: u64| 1_000_000_000 + us * 1000;
         assert_eq!(
             ended_streams(&rows, 80),
             [(at(100), at(400)), (at(0), at(900))]
