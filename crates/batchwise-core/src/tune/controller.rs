@@ -152,10 +152,7 @@ impl Controller {
             return Next::GiveBack;
         }
         let is_changed = self.is_changed(glimpse);
-        let (can_batch, is_held) = (
-            glimpse.overlap >= OVERLAP,
-            glimpse.held >= self.params.held,
-        );
+        let (can_batch, is_held) = (glimpse.overlap >= OVERLAP, glimpse.held >= self.params.held);
         // what a test has shown to help stays, though it leaves nothing to be seen any more
         let reason = match &self.pause {
             _ if !can_batch && !is_held && self.adopted.is_none() => return Next::Stay,
