@@ -13,8 +13,8 @@ use crate::sense::tails::{Histogram, Latencies};
 use crate::sense::turns::{Requests, Why};
 use crate::sense::wire::{Item, Queue};
 
-/// Where more than one in so many requests was matched by a response's length alone, a client does not know which
-/// response is whose (`lab run applications`, `appends`: one in four is right, nearly all is 68 % too low).
+/// Where more than one in so many requests was matched with a response that was not theirs, a client alone is far too low
+/// (`lab run applications`, `appends`: 68 %).
 const MOST_GUESSED: u64 = 3;
 
 /// The sum of a service's flows, as one unit sees them.
@@ -106,18 +106,23 @@ impl ServiceSum {
         (Some(requests.sum()), ages.max())
     }
 
-    fn requests(&self) -> Requests {
+    /// What the requests are, as turns and the order of answers tell.
+    fn in_order(&self) -> Requests {
         let answers = match self.side {
             Side::Server => Queue::Unacked,
             Side::Client => Queue::Unread,
         };
-        let requests = self.all.turns.requests(self.all.here(Item::Calls, answers));
+        self.all.turns.requests(self.all.here(Item::Calls, answers))
+    }
+
+    /// What they are to this end alone, which has to match them with their answers.
+    fn requests(&self) -> Requests {
         let sent = self.all.here(Item::Calls, Queue::Unacked).total;
-        match (requests, self.side) {
+        match (self.in_order(), self.side) {
             (Requests::Pipelined, Side::Client) if MOST_GUESSED * self.all.unsure > sent => {
                 Requests::Unknown(Why::SeveralAtOnce)
             }
-            _ => requests,
+            (requests, _) => requests,
         }
     }
 
@@ -198,7 +203,11 @@ impl ServiceSum {
         if turns.begun == 0 && turns.over == 0 && self.items > 0 {
             return self.items;
         }
-        let (alone, requests) = (e.estimator.is_one_sided(), self.requests());
+        let alone = e.estimator.is_one_sided();
+        let requests = match alone {
+            true => self.requests(),
+            false => self.in_order(),
+        };
         // with both ends' queues a message of the transport weighs as one, and hides nothing
         if alone || requests != Requests::Unknown(Why::TinyTakeLongest) {
             let mean = turns
