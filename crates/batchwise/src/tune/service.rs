@@ -32,8 +32,8 @@ pub struct Service {
     /// The last looks, the oldest first, and when the last of them ended.
     seen: VecDeque<Seen>,
     seen_until: u64,
-    /// Of more of them: connections on which something was held, for how long if it was all the while, and segments sent.
-    holds: VecDeque<(u64, u64, u64)>,
+    /// Of more of them: for how long connections held something, if all the while, together, ns; and segments sent.
+    holds: VecDeque<(u64, u64)>,
     last_seen: Instant,
 }
 
@@ -152,7 +152,7 @@ impl Service {
     pub fn end_look(&mut self) {
         if let Some(seen) = self.seen.back() {
             self.holds.truncate(HELD_LOOKS - 1);
-            let held = (seen.held, seen.held * seen.time, seen.segments_sent);
+            let held = (seen.held * seen.time, seen.segments_sent);
             self.holds.push_front(held);
         }
         self.held = self.held();
@@ -202,9 +202,9 @@ impl Service {
 
     /// By Little's law: connections on which something is held, over segments a second. One look alone says nothing.
     fn held(&self) -> f64 {
-        let looks = self.holds.iter().filter(|(held, _, _)| *held > 0).count();
-        let time: u64 = self.holds.iter().map(|(_, time, _)| time).sum();
-        let segments: u64 = self.holds.iter().map(|(_, _, segments)| segments).sum();
+        let looks = self.holds.iter().filter(|(time, _)| *time > 0).count();
+        let time: u64 = self.holds.iter().map(|(time, _)| time).sum();
+        let segments: u64 = self.holds.iter().map(|(_, segments)| segments).sum();
         match looks {
             0 | 1 => 0.0,
             _ => time as f64 / segments.max(1) as f64,
