@@ -44,8 +44,8 @@ struct sense_sock_info {
 	__u32 srtt_us;
 	__u32 rtt_min_us;
 	__u32 mss; /* bytes of a full segment */
-	__u8 nonagle; /* tp->nonagle: TCP_NAGLE_OFF, TCP_NAGLE_CORK */
-	__u8 held; /* Nagle's algorithm holds something now */
+	__u8 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
+	__u8 corked; /* tp->nonagle & TCP_NAGLE_CORK */
 	__u8 backlog; /* enum sense_backlog, if nothing is unknown since the last event */
 	__u8 bypass; /* enum sense_bypass */
 	__u32 under_way; /* requests */

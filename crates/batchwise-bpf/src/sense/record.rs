@@ -18,10 +18,6 @@ const SERVER: u32 = types::sense_record_flag::SENSE_F_SERVER.0;
 const AGREED: u32 = types::sense_record_flag::SENSE_F_AGREED.0;
 const LATE_SEND: u32 = types::sense_record_flag::SENSE_F_LATE_SEND.0;
 
-/// include/net/tcp.h
-const NAGLE_OFF: u8 = 1;
-const NAGLE_CORK: u8 = 2;
-
 /// What a record says, in which nothing has happened since then, ns.
 fn connection(r: &types::sense_record, since: u64) -> Connection {
     let mut local = r.q.map(|queues| {
@@ -60,7 +56,7 @@ fn connection(r: &types::sense_record, since: u64) -> Connection {
             Side::Client
         },
         born: r.born,
-        nagle_off: r.info.nonagle & NAGLE_OFF != 0,
+        nagle_off: r.info.nagle_off != 0,
         app_nagle_off: r.app_setting_off != 0,
         epoch: r.epoch,
         segments_before: r.info.segs_begin,
@@ -111,8 +107,7 @@ fn vitals(info: &types::sense_sock_info) -> Vitals {
         outstanding: info.outstanding,
         rtt: u64::from(info.srtt_us) * 1_000,
         mss: info.mss,
-        corked: info.nonagle & NAGLE_CORK != 0,
-        held: info.held != 0,
+        corked: info.corked != 0,
         under_way: info.under_way,
         oldest: info.oldest,
         bypass: bypass(types::sense_bypass(info.bypass.into())),
@@ -161,7 +156,7 @@ impl Dump {
                     cookie: q.cookie,
                     born: q.born,
                     vitals: vitals(&q.info),
-                    nagle_off: q.info.nonagle & NAGLE_OFF != 0,
+                    nagle_off: q.info.nagle_off != 0,
                     app_nagle_off: q.app_setting_off != 0,
                 });
                 continue;

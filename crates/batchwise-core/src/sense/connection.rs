@@ -150,8 +150,6 @@ pub struct Vitals {
     pub mss: u32,
     /// TCP_CORK is set: the application holds back itself.
     pub corked: bool,
-    /// Nagle's algorithm holds something back now.
-    pub held: bool,
     /// Requests that are under way, as far as counting tells.
     pub under_way: u32,
     /// When the oldest of them began, ns, CLOCK_MONOTONIC; 0 when there is none.

@@ -16,7 +16,7 @@ mod room;
 mod slice;
 mod switchback;
 
-pub use controller::{Controller, Glimpse, Load, Next, OVERLAP, Reason};
+pub use controller::{Controller, Glimpse, Load, Next, Reason};
 pub use params::Params;
 pub use policy::{BadPolicy, Policy};
 pub use room::Room;

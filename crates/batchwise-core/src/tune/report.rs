@@ -35,7 +35,7 @@ pub struct Decision {
     /// What the last test found of each setting.
     pub arms: Arms,
     /// How many times better the setting that the applications did not ask for was in the last test, in
-    /// the policy's terms, at most 1000: median over pairs of slices. null: there was no test.
+    /// the policy's terms: median over pairs of slices. null: there was no test.
     pub gain: Option<f64>,
     /// CPU time that a message takes at this end, however many go into a segment (the paper's α), as of the
     /// last test, ns. null: both settings sent about as many segments, or no CPU time was seen.
@@ -44,7 +44,8 @@ pub struct Decision {
     pub segment_cpu_ns: Option<u64>,
     /// Pairs of slices that the last test compared.
     pub pairs: u32,
-    /// How much of the last minute tests may still take, ns.
+    /// What tests have cost and is not paid for yet, as a negative number: ns of the service's time. 0:
+    /// the next may come.
     pub budget_left_ns: f64,
     /// Whether it was only logged, with `--dry-run`.
     pub dry_run: bool,

@@ -96,18 +96,12 @@ impl Agent {
             return;
         };
         // what is given back the controller no longer says is adopted
-        if let Next::Test {
-            slice,
-            limit,
-            reason,
-        } = self.controller.see(&glimpse)
-        {
+        if let Next::Test { slice, reason } = self.controller.see(&glimpse) {
             let (seed, in_force) = (self.seed ^ now, self.arm());
             let params = Params::default();
-            let test = Switchback::new(Policy::Latency, params, self.own, in_force, seed);
             self.test = Some(Test {
                 reason,
-                switchback: test.within(limit),
+                switchback: Switchback::new(Policy::Latency, params, self.own, in_force, seed),
                 length: slice / TICK,
                 usual: Usual::default(),
                 slice: Slice::default(),
@@ -142,7 +136,6 @@ impl Agent {
             ],
             span,
             overlap: (sum.outstanding / ticks as f64).max(sum.seen / span as f64),
-            held: 0.0, // whoever has several under way is tested all the same
         }
     }
 }

@@ -8,7 +8,7 @@ use batchwise_bpf::monotonic_ns;
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::report::{Arms, Decision, DecisionEvent, Known};
-use batchwise_core::tune::{Arm, OVERLAP, Outcome, Policy};
+use batchwise_core::tune::{Arm, Outcome, Policy};
 
 use super::service::Service;
 use crate::frame::clock::wall_clock_ns;
@@ -30,7 +30,6 @@ impl View for Told {
     const COLUMNS: &'static [Column<Decision>] = &[
         Column::left("time", 12, |d| plain(clock(d.ts_ns))),
         Column::left("service", 21, |d| plain(d.service.clone())),
-        Column::left("side", 6, |d| plain(word(&d.side))),
         Column::left("event", 10, |d| plain(word(&d.event))),
         Column::left("Nagle", 5, |d| plain(word(&d.nagle))),
         Column::right("on", 11, |d| plain(latency(d.arms.on))),
@@ -111,11 +110,11 @@ impl Decisions {
                 on: known(s, Arm::On),
                 off: known(s, Arm::Off),
             },
-            gain: last.map(|outcome| outcome.gain.min(MOST_GAIN)),
+            gain: last.map(|outcome| outcome.gain),
             message_cpu_ns: costs.map(|(message, _)| message as u64),
             segment_cpu_ns: costs.map(|(_, segment)| segment as u64),
             pairs: last.map_or(0, |outcome| outcome.pairs),
-            budget_left_ns: s.controller.budget_left(monotonic_ns()),
+            budget_left_ns: -s.controller.debt(monotonic_ns()),
             dry_run: self.dry_run,
             why,
         };
@@ -157,9 +156,6 @@ impl Decisions {
             None => "not tested".to_owned(),
         };
         let found = match s.controller.last() {
-            None if s.controller.next_test().is_none() => format!(
-                "no test: nothing is held back, and below {OVERLAP} segments under way there is nothing to batch"
-            ),
             None => "no test yet".to_owned(),
             Some((outcome, ended)) => format!(
                 "{}, {:.0} s ago; the next in {:.0} s, or when the load is another",
@@ -208,9 +204,6 @@ fn costs(service: &Service) -> Option<(f64, f64)> {
     Some((byte * service.messages().1, segment))
 }
 
-/// More is not told: by how much a setting wins under which hardly anything gets through says nothing.
-const MOST_GAIN: f64 = 1_000.0;
-
 /// What a test found, in words.
 pub fn found(outcome: &Outcome) -> String {
     let other = match outcome.own {
@@ -229,12 +222,8 @@ pub fn found(outcome: &Outcome) -> String {
         Some(false) => "no better",
         None => "not clearly better",
     };
-    let gain = match *gain {
-        gain if gain > MOST_GAIN => format!(">{MOST_GAIN:.0}"),
-        gain => format!("{gain:.2}"),
-    };
     format!(
-        "{other} was {better}: {wins} of {pairs} pairs won, {losses} lost, {gain} times as good in the median"
+        "{other} was {better}: {wins} of {pairs} pairs won, {losses} lost, {gain:.2} times as good in the median"
     )
 }
 

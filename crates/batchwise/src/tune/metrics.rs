@@ -68,7 +68,7 @@ impl Tuned {
             load: service.messages().0,
             connections: service.sockets.len(),
             gain: controller.last().map(|(outcome, _)| outcome.gain),
-            budget_left_s: controller.budget_left(monotonic_ns()) / 1e9,
+            budget_left_s: -controller.debt(monotonic_ns()) / 1e9,
             counts: service.counts,
         }
     }
@@ -145,7 +145,7 @@ impl Metrics for TuneMetrics {
         }),
         Family::seconds(
             "tune_budget_left",
-            "How much of the last minute tests may still take",
+            "What tests have cost and is not paid for yet, below 0: time of the service; 0: another may come",
             |m| m.of_services(|s| s.budget_left_s),
         ),
         Family::counter(

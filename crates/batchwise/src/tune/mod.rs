@@ -82,7 +82,7 @@ pub struct TuneArgs {
     explain: bool,
     #[command(flatten)]
     stay: StayArgs,
-    /// What tests may take of the time, as a share, in any minute
+    /// What tests may cost, as a share of what the service does
     #[arg(long, default_value_t = Params::default().budget, value_name = "SHARE", value_parser = parse_share)]
     budget: f64,
     /// Test nothing: hold every socket at Nagle on or off
@@ -410,15 +410,13 @@ impl Agent {
                     self.decisions
                         .tell(key, service, DecisionEvent::WouldProbe, why)?;
                 }
-                Next::Test {
-                    slice,
-                    limit,
-                    reason,
-                } => self.try_out(key, (Duration::from_nanos(slice), limit), reason)?,
+                Next::Test { slice, reason } => {
+                    self.try_out(key, Duration::from_nanos(slice), reason)?;
+                }
                 Next::GiveBack => {
                     let owners = self.owners()?;
                     self.switch(key, None, &owners)?;
-                    let why = "the applications ask for what was adopted themselves";
+                    let why = "what was adopted is no longer the case: the load is another one and cannot be tested, or the applications ask for it themselves";
                     let service = &self.services[&key];
                     self.decisions
                         .tell(key, service, DecisionEvent::GiveBack, why.to_owned())?;
@@ -429,12 +427,7 @@ impl Agent {
     }
 
     /// Tests the other setting of a service, and goes by what is found.
-    fn try_out(
-        &mut self,
-        key: ServiceKey,
-        length: (Duration, u64),
-        reason: Reason,
-    ) -> anyhow::Result<()> {
+    fn try_out(&mut self, key: ServiceKey, slice: Duration, reason: Reason) -> anyhow::Result<()> {
         self.decisions.tell(
             key,
             &self.services[&key],
@@ -442,7 +435,7 @@ impl Agent {
             words(reason).to_owned(),
         )?;
         let owners = self.owners()?;
-        let ended = self.test(key, length, &owners)?;
+        let ended = self.test(key, slice, &owners)?;
         let now = monotonic_ns();
         let Some(service) = self.services.get_mut(&key) else {
             return Ok(());
@@ -524,7 +517,6 @@ impl Agent {
 fn words(reason: Reason) -> &'static str {
     match reason {
         Reason::New => "was not tested yet",
-        Reason::Held => "Nagle's algorithm holds messages back",
         Reason::Shift => "the load is another one than the tested",
         Reason::Due => "the last test is long enough ago",
     }

@@ -8,10 +8,8 @@ use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::tune::report::DecisionEvent;
 use batchwise_core::tune::{Arm, Controller, Glimpse, Load, Params};
 
-/// A controller is told of so many looks at a time, …
+/// A controller is told of so many looks at a time.
 const LOOKS: usize = 3;
-/// … and what Nagle's algorithm holds is counted over so many, as a look sees it or not.
-const HELD_LOOKS: usize = 12;
 
 /// What its sockets are set to, and what they do.
 pub struct Service {
@@ -24,16 +22,12 @@ pub struct Service {
     pub load: Load,
     /// Segments under way on a connection that sends.
     pub overlap: f64,
-    /// How long Nagle's algorithm holds a segment back, in the mean, ns.
-    pub held: f64,
     pub counts: Counts,
     /// Was its start told?
     pub started: bool,
     /// The last looks, the oldest first, and when the last of them ended.
     seen: VecDeque<Seen>,
     seen_until: u64,
-    /// Of more of them: for how long connections held something, if all the while, together, ns; and segments sent.
-    holds: VecDeque<(u64, u64)>,
     last_seen: Instant,
 }
 
@@ -79,8 +73,6 @@ struct Seen {
     bytes: u64,
     bytes_sent: u64,
     segments_sent: u64,
-    /// Connections on which Nagle's algorithm holds something.
-    held: u64,
     /// Connections that sent, …
     sending: u64,
     /// … bytes that they had outstanding …
@@ -98,12 +90,10 @@ impl Service {
             sockets: Vec::new(),
             load: Load::default(),
             overlap: 0.0,
-            held: 0.0,
             counts: Counts::default(),
             started: false,
             seen: VecDeque::new(),
             seen_until: now,
-            holds: VecDeque::new(),
             last_seen: Instant::now(),
         }
     }
@@ -133,7 +123,6 @@ impl Service {
             return;
         }
         self.last_seen = Instant::now();
-        seen.held += u64::from(c.last.vitals.held);
         if c.sent[1] > 0 {
             seen.sending += 1;
             seen.outstanding += u64::from(c.last.vitals.outstanding);
@@ -150,12 +139,6 @@ impl Service {
 
     /// All its connections were seen.
     pub fn end_look(&mut self) {
-        if let Some(seen) = self.seen.back() {
-            self.holds.truncate(HELD_LOOKS - 1);
-            let held = (seen.held * seen.time, seen.segments_sent);
-            self.holds.push_front(held);
-        }
-        self.held = self.held();
         let asked = self.sockets.iter().filter(|s| s.app_nodelay).count();
         if !self.sockets.is_empty() {
             self.app_setting = match 2 * asked > self.sockets.len() {
@@ -196,19 +179,7 @@ impl Service {
             bytes,
             span,
             overlap: self.overlap,
-            held: self.held,
         })
-    }
-
-    /// By Little's law: connections on which something is held, over segments a second. One look alone says nothing.
-    fn held(&self) -> f64 {
-        let looks = self.holds.iter().filter(|(time, _)| *time > 0).count();
-        let time: u64 = self.holds.iter().map(|(time, _)| time).sum();
-        let segments: u64 = self.holds.iter().map(|(_, segments)| segments).sum();
-        match looks {
-            0 | 1 => 0.0,
-            _ => time as f64 / segments.max(1) as f64,
-        }
     }
 
     /// Whether it is to be looked at again soon.
@@ -225,7 +196,6 @@ impl Service {
     /// What was seen of it during a test says nothing of what it does by itself.
     pub fn forget_looks(&mut self, now: u64) {
         self.seen.clear();
-        self.holds.clear();
         self.seen_until = now;
     }
 

@@ -40,16 +40,16 @@ struct Tested {
 }
 
 impl Agent {
-    /// Tests the other setting on the service, in slices of this length, for so long at most. Its sockets are left as
-    /// the last slice had them.
+    /// Tests the other setting on the service, in slices of this length. Its sockets are left as the last
+    /// slice had them.
     pub(super) fn test(
         &mut self,
         key: ServiceKey,
-        (length, limit): (Duration, u64),
+        length: Duration,
         owners: &Owners,
     ) -> anyhow::Result<Ended> {
         self.sensor.begin()?;
-        let ended = self.slices(key, (length, limit), owners);
+        let ended = self.slices(key, length, owners);
         self.sensor.detach();
         ended
     }
@@ -57,7 +57,7 @@ impl Agent {
     fn slices(
         &mut self,
         key: ServiceKey,
-        (length, limit): (Duration, u64),
+        length: Duration,
         owners: &Owners,
     ) -> anyhow::Result<Ended> {
         if !self.pause(WARM_UP)? {
@@ -80,7 +80,7 @@ impl Agent {
         }
 
         let (policy, seed) = (self.args.policy, monotonic_ns());
-        let mut test = Switchback::new(policy, self.params(), own, in_force, seed).within(limit);
+        let mut test = Switchback::new(policy, self.params(), own, in_force, seed);
         let mut usual = Usual::default();
         while let Some(arm) = test.next() {
             let begin = Instant::now();
@@ -232,22 +232,15 @@ impl Counted {
         let Some(flow) = &c.flow else {
             return;
         };
-        // of a request here: a client's until its response is read; a server's from its arrival until its response has
-        // left, as a client may acknowledge that late whatever the setting
-        let of = |queue| flow.here(Item::Calls, queue);
-        let (waited, done) = match side {
-            Side::Client => {
-                let sent = of(Queue::Unacked);
-                (sent.integral + of(Queue::Unread).integral, sent.total)
-            }
-            Side::Server => {
-                let answered = of(Queue::Turnaround);
-                let here = of(Queue::Unread).integral + answered.integral;
-                (here + flow.unsent.time, answered.total)
-            }
+        // of a request here: a client's until its response is read, a server's from its arrival until
+        // its response is acknowledged
+        let queues: &[Queue] = match side {
+            Side::Client => &[Queue::Unacked, Queue::Unread],
+            Side::Server => &[Queue::Unread, Queue::Turnaround, Queue::Unacked],
         };
-        self.waited += waited;
-        self.done += done;
+        let waited = |queue: &Queue| flow.here(Item::Calls, *queue).integral;
+        self.waited += queues.iter().map(waited).sum::<u64>();
+        self.done += flow.here(Item::Calls, Queue::Unacked).total;
     }
 
     fn add(&mut self, next: &Self) {
