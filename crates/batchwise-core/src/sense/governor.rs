@@ -120,7 +120,8 @@ impl Own {
 enum Plan {
     /// Count all of it.
     All,
-    /// Count once, so long.
+    /// Count once, so long, from then on or as soon as the agent is there: on a busy CPU it is late, and what is left
+    /// of a window by then may be too short to see a request whole.
     Window { begin: u64, length: u64 },
     /// Count no more.
     Nothing,
@@ -188,12 +189,19 @@ impl Governor {
             return self.order(meter.at + SLOT);
         };
         let now = meter.at;
-        if now >= self.slot_begin + self.slot {
+        if let Plan::Window { begin, length } = &mut self.plan {
+            if !self.counting && now >= *begin {
+                *begin = now;
+            } else if self.counting && now >= *begin + *length {
+                self.plan = Plan::Nothing;
+            }
+        }
+        if now >= self.slot_end() {
             self.close_slot(now, budget);
         } else if self.plan == Plan::All && self.hooks > self.left(budget) {
             self.plan = Plan::Nothing;
         }
-        let slot_end = self.slot_begin + self.slot;
+        let slot_end = self.slot_end();
         let (count, again) = match self.plan {
             Plan::All => {
                 let since = now - self.slot_begin;
@@ -205,7 +213,7 @@ impl Governor {
                 (true, now + next.min(LOOK))
             }
             Plan::Window { begin, .. } if now < begin => (false, begin),
-            Plan::Window { begin, length } if now < begin + length => {
+            Plan::Window { begin, length } => {
                 if self.counting && self.hooks > self.left(budget) {
                     self.plan = Plan::Nothing;
                     (false, slot_end)
@@ -215,7 +223,7 @@ impl Governor {
                     (true, if now < half { half } else { begin + length })
                 }
             }
-            Plan::Window { .. } | Plan::Nothing => (false, slot_end),
+            Plan::Nothing => (false, slot_end),
         };
         if count != self.counting {
             self.counting = count;
@@ -269,6 +277,15 @@ impl Governor {
     /// What sensing has cost since this was asked last, ns of CPU time.
     pub fn take_spent(&mut self) -> f64 {
         core::mem::take(&mut self.spent)
+    }
+
+    /// A window that began late goes on beyond the end of its slot.
+    fn slot_end(&self) -> u64 {
+        let end = self.slot_begin + self.slot;
+        match self.plan {
+            Plan::Window { begin, length } => end.max(begin + length),
+            Plan::All | Plan::Nothing => end,
+        }
     }
 
     fn order(&self, again: u64) -> Order {

@@ -179,8 +179,8 @@ pub struct Line {
     pub throughput_per_s: f64,
     /// Mean latency of a request, ns.
     pub latency_ns: Latency,
-    /// Why there is no total latency: `several requests at once`, `the shortest messages take longest`; or no
-    /// percentile: `requests are not answered`. null: there is one, or nothing passed.
+    /// Why there is no total latency: `several requests at once`, `the shortest messages take longest`, `no
+    /// request was seen whole`; or no percentile: `requests are not answered`. null: there is one, or nothing passed.
     #[serde(default)]
     pub why: Option<String>,
     /// Standard error of each, ns: requests that were not counted differ from those that were, and

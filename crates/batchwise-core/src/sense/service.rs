@@ -258,6 +258,9 @@ impl ServiceSum {
             Unit::Bytes | Unit::Packets => self.items,
         };
         e.throughput = items as f64 * 1e9 / time.max(1) as f64;
+        if items > 0 && e.latency.total.is_none() {
+            e.why.get_or_insert(Why::InPart);
+        }
         e
     }
 }

@@ -55,6 +55,8 @@ pub enum Why {
     TinyTakeLongest,
     /// So many requests are under way that percentiles cannot be told.
     Unanswered,
+    /// Bytes passed, but what was counted holds no request's beginning and end.
+    InPart,
 }
 
 impl Turns {
@@ -121,6 +123,7 @@ impl Why {
             Self::SeveralAtOnce => "several requests at once",
             Self::TinyTakeLongest => "the shortest messages take longest",
             Self::Unanswered => "requests are not answered",
+            Self::InPart => "no request was seen whole",
         }
     }
 }

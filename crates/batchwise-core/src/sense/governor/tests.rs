@@ -282,6 +282,34 @@ fn a_window_moves_to_a_peers_once_a_slot_and_grows_no_longer() {
     assert!(!machine.governor.follow(now, SECOND));
 }
 
+#[test]
+fn a_window_to_which_the_agent_comes_late_is_no_shorter() {
+    let mut machine = Machine::new(Some(0.01));
+    machine.run(20 * SECOND, 600_000);
+    for late in [0, MS, 5 * MS, 50 * MS, SECOND, 3 * SECOND] {
+        let (begin, length) = loop {
+            match machine.governor.plan {
+                Plan::Window { begin, length } if begin > machine.meter.at => {
+                    break (begin, length);
+                }
+                _ => machine.run(MS, 600_000),
+            };
+        };
+        machine.meter.at = begin + late;
+        machine.order = machine.governor.ask(machine.meter);
+        assert!(machine.order.count, "{late}");
+        machine.windows.push((begin + late, 0));
+        machine.run(2 * length, 600_000);
+        let counted = machine.windows.iter().find(|w| w.0 == begin + late);
+        let counted = counted.map_or(0, |w| w.1 - w.0);
+        // the look half-way may find that it costs too much
+        assert!(
+            [length / 2, length].contains(&counted),
+            "{late}: {counted} of {length}"
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_the_load_does_the_cost_stays_near_the_budget(
