@@ -31,7 +31,9 @@ impl Watch {
     pub fn start(from: &Host, port: u16, cgroup: Option<&Path>, args: &[&str]) -> Self {
         let mut command = batchwise();
         command.args(["watch", "--format", "jsonl", "--port", &port.to_string()]);
-        command.arg(format!("--interval={}ms", INTERVAL.as_millis()));
+        if !args.contains(&"--interval") {
+            command.arg(format!("--interval={}ms", INTERVAL.as_millis()));
+        }
         if !args.contains(&"--cost") {
             command.args(["--cost", "off"]);
         }

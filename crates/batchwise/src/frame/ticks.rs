@@ -70,6 +70,11 @@ impl Ticks {
         self.next = next;
     }
 
+    /// How long the interval goes on.
+    pub fn left(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
     /// While the agent is not, its supervisor hears nothing of it: parts of it may hang although the loop
     /// goes round.
     pub fn set_well(&mut self, well: bool) {

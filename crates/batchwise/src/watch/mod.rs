@@ -160,8 +160,8 @@ struct Watch {
     histograms: Histograms,
     /// 1: nothing is to be counted, …
     pause: Arc<AtomicUsize>,
-    /// … which is so since then.
-    paused: Option<Instant>,
+    /// … which is so since then, when so much of the interval was left.
+    paused: Option<(Instant, Duration)>,
 }
 
 impl Watch {
@@ -172,21 +172,26 @@ impl Watch {
     }
 
     /// Counts nothing any more, or goes on, when that is asked for.
-    fn follow_pause(&mut self) -> anyhow::Result<()> {
-        match (self.pause.load(Ordering::Relaxed), self.paused) {
-            (1, None) => {
-                self.paused = Some(Instant::now());
+    fn follow_pause(&mut self, ticks: &mut Ticks) -> anyhow::Result<()> {
+        match self.paused {
+            None => {
+                self.paused = Some((Instant::now(), ticks.left()));
                 let counted = self.counting.pause()?;
                 self.take(counted);
             }
-            (0, Some(since)) => {
+            Some((since, left)) => {
                 self.paused = None;
                 self.counting.resume()?;
                 self.services.skip(since.elapsed());
+                ticks.set_next(Instant::now() + left);
             }
-            _ => {}
         }
         Ok(())
+    }
+
+    /// Whether a signal has come that is not obeyed yet.
+    fn is_called(&self) -> bool {
+        (self.pause.load(Ordering::Relaxed) == 1) != self.paused.is_some()
     }
 }
 
@@ -195,6 +200,9 @@ impl Agent for Watch {
     type Metrics = WatchMetrics;
 
     fn due(&self) -> Duration {
+        if self.is_called() {
+            return Duration::ZERO;
+        }
         if self.paused.is_some() {
             return Duration::MAX;
         }
@@ -207,8 +215,10 @@ impl Agent for Watch {
         doorbell.filter(|_| self.paused.is_none())
     }
 
-    fn look(&mut self, turn: Turn, _ticks: &mut Ticks) -> anyhow::Result<()> {
-        self.follow_pause()?;
+    fn look(&mut self, turn: Turn, ticks: &mut Ticks) -> anyhow::Result<()> {
+        if turn == Turn::Look && self.is_called() {
+            self.follow_pause(ticks)?;
+        }
         if self.paused.is_some() {
             return Ok(());
         }

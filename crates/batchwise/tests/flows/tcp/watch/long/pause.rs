@@ -88,6 +88,20 @@ fn counting_stops_and_goes_on_and_lines_are_true_after_it() {
 }
 
 #[test]
+fn an_interval_is_as_long_without_its_pause_as_others() {
+    let stage = Stage::build("pause-amid");
+    let _redis = stage.redis();
+    let watch = Watch::host(&stage.hosts.server, PORT, &["--interval", "2s"]);
+    let _load = Load::start(&stage.hosts.client, stage.redis_address(), LASTING);
+    watch.until("a line", now_ns(), |l| !l.is_empty());
+    let paused = now_ns();
+    pause(&[&watch]);
+    let lines = watch.until("a line after the pause", paused, |l| !l.is_empty());
+    let interval = lines[0].interval_ns as f64 / 2e9;
+    assert!(close(interval, 1.0, 0.2), "{lines:#?}");
+}
+
+#[test]
 fn the_exchange_goes_on_after_a_pause_and_both_ends_agree_with_the_load_generator() {
     let stage = Stage::build("pause-both");
     let _redis = stage.redis();
