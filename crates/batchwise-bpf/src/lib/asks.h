@@ -8,8 +8,9 @@
  * with one write. But a response acknowledges what had arrived before it was sent, and a server answers
  * all that it has read. So a response answers at least what the one before it acknowledged, one at least,
  * and at most what it acknowledges itself; in between, its length decides: it answers so many as would
- * together be as long. Requests of about one size are taken to have responses of one length, which is
- * learnt where only one request can be meant (a SET is long and its response short, a GET the reverse).
+ * together be as long, and no more where that is so to the byte. Requests of about one size are taken to have
+ * responses of one length, which is learnt where only one request can be meant (a SET is long and its response
+ * short, a GET the reverse).
  */
 #ifndef SENSE_ASKS_H
 #define SENSE_ASKS_H
@@ -283,9 +284,9 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
  */
 
 /* The rest of sense_asks_answer(), which has `left` bytes: how many were taken to be answered though their answers are not there. */
-BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left)
+BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u32 known)
 {
-	__u32 guessed = 0;
+	__u32 guessed = 0, length;
 
 	if (!a)
 		return 0;
@@ -295,7 +296,12 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 
 		if (bw_after(asked, ack))
 			break;
-		expected = sense_asks_expected(a, *sense_asks_length(a));
+		/* to the byte: the server has more in hand. What is never answered would be waited for until there is no room */
+		if (!left && known && !a->owed && a->head - a->tail < SENSE_ASKS)
+			break;
+		length = *sense_asks_length(a);
+		known = known && length;
+		expected = sense_asks_expected(a, length);
 		/*
 		 * At least half of it is to be there. Where nothing is known of lengths all are taken to be
 		 * answered: one too many is made good as soon as nothing is under way, one too few never.
@@ -330,7 +336,7 @@ BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u3
 	size = sense_ask(a, a->mid)->end - a->asked;
 	if (size)
 		older = expected * older / size;
-	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older);
+	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older, 0);
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
@@ -353,7 +359,7 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			sense_asks_learn(a, length, a->bytes / requests);
 			sense_asks_settle(a, left);
 		} else {
-			*guessed += sense_asks_answer_rest(a, end, ack, left);
+			*guessed += sense_asks_answer_rest(a, end, ack, left, *length);
 		}
 	}
 	if (a->mid != before)
