@@ -284,7 +284,7 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
  */
 
 /* The rest of sense_asks_answer(), which has `left` bytes: how many were taken to be answered though their answers are not there. */
-BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u32 known)
+BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u64 unknown)
 {
 	__u32 guessed = 0, length;
 
@@ -297,10 +297,10 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		if (bw_after(asked, ack))
 			break;
 		/* to the byte: the server has more in hand. What is never answered would be waited for until there is no room */
-		if (!left && known && !a->owed && a->head - a->tail < SENSE_ASKS)
+		if (!(left | unknown | a->owed | (a->head - a->tail) / SENSE_ASKS))
 			break;
 		length = *sense_asks_length(a);
-		known = known && length;
+		unknown |= bw_less(length, 1);
 		expected = sense_asks_expected(a, length);
 		/*
 		 * At least half of it is to be there. Where nothing is known of lengths all are taken to be
@@ -336,7 +336,7 @@ BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u3
 	size = sense_ask(a, a->mid)->end - a->asked;
 	if (size)
 		older = expected * older / size;
-	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older, 0);
+	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older, 1);
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
@@ -359,7 +359,7 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			sense_asks_learn(a, length, a->bytes / requests);
 			sense_asks_settle(a, left);
 		} else {
-			*guessed += sense_asks_answer_rest(a, end, ack, left, *length);
+			*guessed += sense_asks_answer_rest(a, end, ack, left, bw_less(*length, 1));
 		}
 	}
 	if (a->mid != before)
