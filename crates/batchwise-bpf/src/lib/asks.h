@@ -10,7 +10,8 @@
  * and at most what it acknowledges itself; in between, its length decides: it answers so many as would
  * together be as long, and no more where that is so to the byte. Requests of about one size are taken to have
  * responses of one length, which is learnt where only one request can be meant (a SET is long and its response
- * short, a GET the reverse).
+ * short, a GET the reverse). Until then the first response is taken to answer one, and when a shorter one shows that
+ * it answered several, all that the server has are taken to be answered.
  */
 #ifndef SENSE_ASKS_H
 #define SENSE_ASKS_H
@@ -52,6 +53,8 @@ struct sense_ask {
 	__u32 at;  /* when it began, as above */
 };
 
+#define SENSE_LENGTH_IS_FIRST 0x80000000U /* of the first response, which may have answered several */
+
 #define SENSE_SIZES 16 /* powers of two of bytes that requests have; a power of two */
 
 /* Requests under way, oldest first. */
@@ -61,8 +64,7 @@ struct sense_asks {
 	__u32 tail; /* from here on: not over */
 	__u32 acked; /* client: what the last response acknowledged */
 	__u64 bytes; /* client: of the response that is arriving */
-	__u64 answered; /* client: bytes of responses so far, */
-	__u64 answers; /* and how many requests they answered */
+	__u64 answered; /* client: bytes of responses so far */
 	__u32 era; /* its number */
 	__u32 asked;  /* client: where the last request ended that was answered */
 	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
@@ -230,12 +232,14 @@ BW_INLINE __u32 *sense_asks_length(struct sense_asks *a)
 	return &a->length[class & (SENSE_SIZES - 1)];
 }
 
-/* What is expected to answer the next one, bytes, where this is known of its length. */
-BW_INLINE __s64 sense_asks_expected(const struct sense_asks *a, __u32 length)
+/* How many of `left` bytes answer the next one: as long as it is known to be, else all. */
+BW_INLINE __s64 sense_asks_expected(struct sense_asks *a, __s64 left)
 {
-	if (!length && a->answers)
-		length = a->answered / a->answers;
-	return (__s64)length * sense_asks_in(a, a->mid);
+	__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
+	__s64 all = left & ~(left >> 63);
+
+	*length |= (all / requests | SENSE_LENGTH_IS_FIRST) & -bw_less(*length & ~SENSE_LENGTH_IS_FIRST, 1);
+	return (__s64)(*length & ~SENSE_LENGTH_IS_FIRST) * requests;
 }
 
 /* The next one is answered, by a response that ends there. */
@@ -245,20 +249,21 @@ BW_INLINE void sense_asks_pop(struct sense_asks *a, __u32 end)
 
 	a->asked = ask->end;
 	ask->end = end;
-	a->answers += sense_asks_in(a, a->mid);
 	a->mid++;
 }
 
 /*
  * So many bytes answered one request; there may be answers in it to others that were taken to be answered
- * before, as many bytes as are owed.
+ * before, as many bytes as are owed. What is owed was reckoned by the length, and is not where that was too long.
  */
 BW_INLINE void sense_asks_learn(struct sense_asks *a, __u32 *length, __u32 bytes)
 {
-	if (bytes < *length)
-		*length -= (*length - bytes + 1) / 2;
-	else if (!a->owed)
+	if (bytes < *length) {
+		*length -= *length & SENSE_LENGTH_IS_FIRST ? *length - bytes : (*length - bytes + 1) / 2;
+		a->owed = 0;
+	} else if (!a->owed) {
 		*length = bytes;
+	}
 }
 
 /* What is left over of a response answers requests that were taken to be answered before. */
@@ -283,10 +288,13 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
 
-/* The rest of sense_asks_answer(), which has `left` bytes: how many were taken to be answered though their answers are not there. */
-BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u64 unknown)
+/* What a response answers at least: what its bytes say, what the one before it acknowledged, all that the server has. */
+enum sense_asks_least { SENSE_LEAST_BYTES, SENSE_LEAST_ACKED, SENSE_LEAST_ALL };
+
+/* The rest of sense_asks_answer(), which has `left` bytes: how many are taken to be answered though their answers are not there. */
+BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u64 least)
 {
-	__u32 guessed = 0, length;
+	__u32 guessed = 0;
 
 	if (!a)
 		return 0;
@@ -296,18 +304,13 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 
 		if (bw_after(asked, ack))
 			break;
-		/* to the byte: the server has more in hand. What is never answered would be waited for until there is no room */
-		if (!(left | unknown | a->owed | (a->head - a->tail) / SENSE_ASKS))
+		/* to the byte: the server has more in hand */
+		if (!(left | least))
 			break;
-		length = *sense_asks_length(a);
-		unknown |= bw_less(length, 1);
-		expected = sense_asks_expected(a, length);
-		/*
-		 * At least half of it is to be there. Where nothing is known of lengths all are taken to be
-		 * answered: one too many is made good as soon as nothing is under way, one too few never.
-		 */
-		if (2 * left < expected) {
-			if (bw_after(asked, a->acked))
+		expected = sense_asks_expected(a, left);
+		/* at least half of it is to be there */
+		if (2 * left < expected || left <= 0) {
+			if (bw_less(least, SENSE_LEAST_ALL * bw_after(asked, a->acked)))
 				break;
 			guessed++;
 		}
@@ -331,12 +334,12 @@ BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u3
 
 	if (!a || a->mid == a->head)
 		return 0;
-	expected = sense_asks_expected(a, *sense_asks_length(a));
+	expected = sense_asks_expected(a, a->bytes);
 	older = a->asked - a->acked;
 	size = sense_ask(a, a->mid)->end - a->asked;
 	if (size)
 		older = expected * older / size;
-	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older, 1);
+	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older, SENSE_LEAST_BYTES);
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
@@ -350,7 +353,10 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			*guessed += sense_asks_answer_behind(a, end, ack);
 	} else if (a->mid != a->head && !bw_after(sense_ask(a, a->mid)->end, ack)) {
 		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
-		__s64 expected = sense_asks_expected(a, *length), left = a->bytes - expected;
+		__s64 expected = sense_asks_expected(a, a->bytes), left = a->bytes - expected;
+		/* something is never answered, and would be waited for, or so many are under way */
+		__u32 full = (a->head - a->tail) / SENSE_ASKS;
+		__u32 wrong = *length & SENSE_LENGTH_IS_FIRST && (left < 0 || full);
 
 		sense_asks_pop(a, end);
 		/* a part of a response, which may be followed by another; or it is an older request's */
@@ -359,7 +365,11 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			sense_asks_learn(a, length, a->bytes / requests);
 			sense_asks_settle(a, left);
 		} else {
-			*guessed += sense_asks_answer_rest(a, end, ack, left, bw_less(*length, 1));
+			*guessed += sense_asks_answer_rest(a, end, ack, left, wrong ? SENSE_LEAST_ALL : full);
+		}
+		if (wrong) {
+			*length = 0;
+			a->owed = 0;
 		}
 	}
 	if (a->mid != before)
@@ -368,10 +378,6 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 		sense_asks_settle(a, a->bytes);
 	a->acked = ack;
 	a->bytes = 0;
-	if (a->answers >> 7) { /* what is long ago weighs less: commands change */
-		a->answered >>= 1;
-		a->answers >>= 1;
-	}
 }
 
 /* Those before `mid` are over that end at or before `upto`. */

@@ -114,6 +114,48 @@ proptest! {
 }
 
 #[test]
+fn a_server_that_answers_one_after_another_is_matched_exactly_from_the_first_on() {
+    let mut client = Client::default();
+    for _ in 0..64 {
+        client.send(SET);
+    }
+    for _ in 0..1_000 {
+        client.now += 10_000;
+        client.hear(1);
+        client.send(SET);
+    }
+    assert_eq!(&client.found.count[..], &client.truth.count[..]);
+    assert_eq!(client.guessed, 0);
+}
+
+proptest! {
+    #[test]
+    fn a_length_that_was_taken_to_be_longer_at_first_is_found(
+        first in 1usize..100,
+        acts in proptest::collection::vec((1usize..20, 1u64..100_000, 1usize..8), 1..100),
+    ) {
+        let mut client = Client::default();
+        (0..first).for_each(|_| client.send(SET));
+        client.hear(first);
+        for _ in 0..12 {
+            client.send(SET);
+            client.hear(1);
+        }
+        client.truth = client.found.clone();
+        client.guessed = 0;
+        for (sends, time, several) in acts {
+            client.now += time;
+            for _ in 0..sends.min(64 - client.sent.len()) {
+                client.send(SET);
+            }
+            client.hear(several.min(client.sent.len()));
+        }
+        prop_assert_eq!(&client.found.count[..], &client.truth.count[..]);
+        prop_assert_eq!(client.guessed, 0);
+    }
+}
+
+#[test]
 fn a_long_response_is_that_of_the_request_that_asks_for_much_and_not_of_all_before_it() {
     let mut client = Client::taught();
     let before = counts(&client.found);
