@@ -174,8 +174,9 @@ BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u3
 	struct sense_ask *ask;
 
 	if (a->head - a->tail >= SENSE_ASKS) {
-		/* no room: it shares the newest one's fate */
+		/* no room: it shares the newest one's fate, and they begin when they do on average */
 		__u32 newest = (a->head - 1) & (SENSE_ASKS - 1);
+		__u64 later = sense_asks_clock(a, now) - a->ask[newest].at;
 
 		if (a->mid == a->head || a->more[newest] == 0xff) {
 			(*unmatched)++;
@@ -184,6 +185,8 @@ BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u3
 		a->ask[newest].end = end;
 		a->more[newest]++;
 		a->merged++;
+		if (later < SENSE_ASK_OLD)
+			a->ask[newest].at += (__u32)later / (1 + a->more[newest]);
 		return;
 	}
 	ask = sense_ask(a, a->head);
@@ -238,7 +241,7 @@ BW_INLINE __s64 sense_asks_expected(struct sense_asks *a, __s64 left)
 	__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
 	__s64 all = left & ~(left >> 63);
 
-	*length |= (all / requests | SENSE_LENGTH_IS_FIRST) & -bw_less(*length & ~SENSE_LENGTH_IS_FIRST, 1);
+	*length |= ((__u32)all / requests | SENSE_LENGTH_IS_FIRST) & -bw_less(*length & ~SENSE_LENGTH_IS_FIRST, 1);
 	return (__s64)(*length & ~SENSE_LENGTH_IS_FIRST) * requests;
 }
 
@@ -284,6 +287,30 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
 }
 
 /*
+ * Of requests that share an entry, `left` bytes, fewer than answer them all, answer the first, which join the entry before.
+ * What is left then.
+ */
+BW_NOINLINE __u32 sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 left)
+{
+	__u32 requests, part, length, mid, last;
+
+	if (!a)
+		return left;
+	mid = a->mid & (SENSE_ASKS - 1);
+	last = (a->mid - 1) & (SENSE_ASKS - 1);
+	requests = 1 + a->more[mid];
+	length = *sense_asks_length(a) & ~SENSE_LENGTH_IS_FIRST;
+	part = length ? left / length : 0;
+	if (a->mid == a->tail || !part || part >= requests || a->more[last] + part > 0xff)
+		return left;
+	a->asked += (a->ask[mid].end - a->asked) / requests * part;
+	a->more[mid] -= part;
+	a->more[last] += part;
+	a->ask[last].end = end;
+	return left - part * length;
+}
+
+/*
  * The loops stand apart, so that the verifier walks each once; the first round, mostly the only one, is
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
@@ -308,6 +335,10 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		if (!(left | least))
 			break;
 		expected = sense_asks_expected(a, left);
+		if (a->merged && 0 < left && left < expected) {
+			left = sense_asks_answer_part(a, end, left);
+			expected = sense_asks_expected(a, left);
+		}
 		/* at least half of it is to be there */
 		if (2 * left < expected || left <= 0) {
 			if (bw_less(least, SENSE_LEAST_ALL * bw_after(asked, a->acked)))
@@ -355,7 +386,7 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
 		__s64 expected = sense_asks_expected(a, a->bytes), left = a->bytes - expected;
 		/* something is never answered, and would be waited for, or so many are under way */
-		__u32 full = (a->head - a->tail) / SENSE_ASKS;
+		__u32 full = a->merged >> 8;
 		__u32 wrong = *length & SENSE_LENGTH_IS_FIRST && (left < 0 || full);
 
 		sense_asks_pop(a, end);
