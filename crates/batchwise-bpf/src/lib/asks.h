@@ -286,28 +286,33 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
 	return left - expected;
 }
 
-/*
- * Of requests that share an entry, `left` bytes, fewer than answer them all, answer the first, which join the entry before.
- * What is left then.
- */
-BW_NOINLINE __u32 sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 left)
+/* So many bytes answer some of the requests that share an entry. */
+BW_INLINE int sense_asks_in_part(const struct sense_asks *a, __s64 left, __s64 expected, __u64 least)
+{
+	return a->merged && !least && 0 < left && left < expected && sense_asks_in(a, a->mid) > 1;
+}
+
+/* Those join the entry before, if it is not over, and the bytes that are left wait for the others. */
+BW_NOINLINE int sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 left)
 {
 	__u32 requests, part, length, mid, last;
 
 	if (!a)
-		return left;
+		return 0;
 	mid = a->mid & (SENSE_ASKS - 1);
 	last = (a->mid - 1) & (SENSE_ASKS - 1);
 	requests = 1 + a->more[mid];
 	length = *sense_asks_length(a) & ~SENSE_LENGTH_IS_FIRST;
 	part = length ? left / length : 0;
-	if (a->mid == a->tail || !part || part >= requests || a->more[last] + part > 0xff)
-		return left;
+	a->bytes = left;
+	if (a->mid == a->tail || part >= requests || a->more[last] + part > 0xff)
+		return 0;
 	a->asked += (a->ask[mid].end - a->asked) / requests * part;
 	a->more[mid] -= part;
 	a->more[last] += part;
 	a->ask[last].end = end;
-	return left - part * length;
+	a->bytes -= part * length;
+	return 0;
 }
 
 /*
@@ -335,9 +340,9 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		if (!(left | least))
 			break;
 		expected = sense_asks_expected(a, left);
-		if (a->merged && 0 < left && left < expected) {
-			left = sense_asks_answer_part(a, end, left);
-			expected = sense_asks_expected(a, left);
+		if (sense_asks_in_part(a, left, expected, least)) {
+			sense_asks_answer_part(a, end, left);
+			return guessed;
 		}
 		/* at least half of it is to be there */
 		if (2 * left < expected || left <= 0) {
@@ -360,40 +365,51 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
  */
 BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u32 ack)
 {
-	__u64 expected, older;
+	__u64 expected, older, bytes;
 	__u32 size;
 
 	if (!a || a->mid == a->head)
 		return 0;
-	expected = sense_asks_expected(a, a->bytes);
+	bytes = a->bytes;
+	a->bytes = 0;
+	expected = sense_asks_expected(a, bytes);
 	older = a->asked - a->acked;
 	size = sense_ask(a, a->mid)->end - a->asked;
 	if (size)
 		older = expected * older / size;
-	return sense_asks_answer_rest(a, end, ack, (__s64)a->bytes - (__s64)older, SENSE_LEAST_BYTES);
+	return sense_asks_answer_rest(a, end, ack, (__s64)bytes - (__s64)older, SENSE_LEAST_BYTES);
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
 BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
-	__u32 before = a->mid;
+	__s64 bytes = a->bytes;
 
+	a->answered += bytes;
 	if (a->behind) {
 		a->behind = bw_after(a->asked, ack);
 		if (!a->behind)
 			*guessed += sense_asks_answer_behind(a, end, ack);
+		else
+			a->bytes = 0;
 	} else if (a->mid != a->head && !bw_after(sense_ask(a, a->mid)->end, ack)) {
 		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
-		__s64 expected = sense_asks_expected(a, a->bytes), left = a->bytes - expected;
+		__s64 expected = sense_asks_expected(a, bytes), left = bytes - expected;
 		/* something is never answered, and would be waited for, or so many are under way */
 		__u32 full = a->merged >> 8;
 		__u32 wrong = *length & SENSE_LENGTH_IS_FIRST && (left < 0 || full);
 
+		if (!wrong && sense_asks_in_part(a, bytes, expected, full)) {
+			sense_asks_answer_part(a, end, bytes);
+			a->acked = ack;
+			return;
+		}
+		a->bytes = 0;
 		sense_asks_pop(a, end);
 		/* a part of a response, which may be followed by another; or it is an older request's */
-		*guessed += (2 * (__s64)a->bytes < expected && a->mid != a->head) || a->owed >= a->bytes;
+		*guessed += (2 * bytes < expected && a->mid != a->head) || a->owed >= bytes;
 		if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, ack)) {
-			sense_asks_learn(a, length, a->bytes / requests);
+			sense_asks_learn(a, length, (__u32)bytes / requests);
 			sense_asks_settle(a, left);
 		} else {
 			*guessed += sense_asks_answer_rest(a, end, ack, left, wrong ? SENSE_LEAST_ALL : full);
@@ -402,13 +418,11 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			*length = 0;
 			a->owed = 0;
 		}
+	} else {
+		a->bytes = 0;
+		sense_asks_settle(a, bytes);
 	}
-	if (a->mid != before)
-		a->answered += a->bytes;
-	else
-		sense_asks_settle(a, a->bytes);
 	a->acked = ack;
-	a->bytes = 0;
 }
 
 /* Those before `mid` are over that end at or before `upto`. */
