@@ -334,8 +334,6 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		__u32 asked = sense_ask(a, a->mid)->end;
 		__s64 expected;
 
-		if (bw_after(asked, ack))
-			break;
 		/* to the byte: the server has more in hand */
 		if (!(left | least))
 			break;
@@ -344,6 +342,8 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 			sense_asks_answer_part(a, end, left);
 			return guessed;
 		}
+		if (bw_after(asked, ack))
+			break;
 		/* at least half of it is to be there */
 		if (2 * left < expected || left <= 0) {
 			if (bw_less(least, SENSE_LEAST_ALL * bw_after(asked, a->acked)))
@@ -380,6 +380,14 @@ BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u3
 	return sense_asks_answer_rest(a, end, ack, (__s64)bytes - (__s64)older, SENSE_LEAST_BYTES);
 }
 
+/* Whether the server had the oldest request that is not answered when it acknowledged `ack`, or some that share its entry. */
+BW_INLINE int sense_asks_may_answer(const struct sense_asks *a, __u32 ack)
+{
+	__u32 mid = a->mid & (SENSE_ASKS - 1);
+
+	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->merged && a->more[mid]));
+}
+
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
 BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
@@ -392,7 +400,7 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			*guessed += sense_asks_answer_behind(a, end, ack);
 		else
 			a->bytes = 0;
-	} else if (a->mid != a->head && !bw_after(sense_ask(a, a->mid)->end, ack)) {
+	} else if (sense_asks_may_answer(a, ack)) {
 		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
 		__s64 expected = sense_asks_expected(a, bytes), left = bytes - expected;
 		/* something is never answered, and would be waited for, or so many are under way */
