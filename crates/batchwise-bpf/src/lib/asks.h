@@ -8,10 +8,12 @@
  * with one write. But a response acknowledges what had arrived before it was sent, and a server answers
  * all that it has read. So a response answers at least what the one before it acknowledged, one at least,
  * and at most what it acknowledges itself; in between, its length decides: it answers so many as would
- * together be as long, and no more where that is so to the byte. Requests of about one size are taken to have
- * responses of one length, which is learnt where only one request can be meant (a SET is long and its response
- * short, a GET the reverse). Until then the first response is taken to answer one, and when a shorter one shows that
- * it answered several, all that the server has are taken to be answered.
+ * together be as long. Requests of about one size are taken to have responses of one length, which is learnt where
+ * only one request can be meant (a SET is long and its response short, a GET the reverse). Until then the first
+ * response is taken to answer one, until a shorter one shows that it answered several.
+ *
+ * A server that reads less than there is (Redis: 16 KiB) answers fewer than it acknowledges. It shows as several
+ * answers, to the byte, with nothing newly acknowledged. Then length alone decides.
  */
 #ifndef SENSE_ASKS_H
 #define SENSE_ASKS_H
@@ -65,6 +67,9 @@ struct sense_asks {
 	__u32 acked; /* client: what the last response acknowledged */
 	__u64 bytes; /* client: of the response that is arriving */
 	__u64 answered; /* client: bytes of responses so far */
+	__u32 first; /* client: bytes of those that were taken to answer one while no length was sure, */
+	__u16 firsts; /* and how many they were */
+	__u8 in_hand; /* client: how often the server was seen to answer fewer than it had */
 	__u32 era; /* its number */
 	__u32 asked;  /* client: where the last request ended that was answered */
 	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
@@ -261,8 +266,9 @@ BW_INLINE void sense_asks_pop(struct sense_asks *a, __u32 end)
  */
 BW_INLINE void sense_asks_learn(struct sense_asks *a, __u32 *length, __u32 bytes)
 {
+	*length &= ~SENSE_LENGTH_IS_FIRST;
 	if (bytes < *length) {
-		*length -= *length & SENSE_LENGTH_IS_FIRST ? *length - bytes : (*length - bytes + 1) / 2;
+		*length -= (*length - bytes + 1) / 2;
 		a->owed = 0;
 	} else if (!a->owed) {
 		*length = bytes;
@@ -320,8 +326,9 @@ BW_NOINLINE int sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 le
  * inline, as a call costs 30 ns (`lab run hook-cost`).
  */
 
-/* What a response answers at least: what its bytes say, what the one before it acknowledged, all that the server has. */
-enum sense_asks_least { SENSE_LEAST_BYTES, SENSE_LEAST_ACKED, SENSE_LEAST_ALL };
+/* What a response answers at least: what its bytes say, or what the one before it acknowledged. */
+enum sense_asks_least { SENSE_LEAST_BYTES, SENSE_LEAST_ACKED };
+#define SENSE_IN_HAND 4 /* seen so often, a server is taken to have more in hand */
 
 /* The rest of sense_asks_answer(), which has `left` bytes: how many are taken to be answered though their answers are not there. */
 BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u64 least)
@@ -346,7 +353,7 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 			break;
 		/* at least half of it is to be there */
 		if (2 * left < expected || left <= 0) {
-			if (bw_less(least, SENSE_LEAST_ALL * bw_after(asked, a->acked)))
+			if (bw_after(asked, a->acked))
 				break;
 			guessed++;
 		}
@@ -377,7 +384,39 @@ BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u3
 	size = sense_ask(a, a->mid)->end - a->asked;
 	if (size)
 		older = expected * older / size;
-	return sense_asks_answer_rest(a, end, ack, (__s64)bytes - (__s64)older, SENSE_LEAST_BYTES);
+	return sense_asks_answer_rest(a, end, ack, (__s64)bytes - (__s64)older, SENSE_LEAST_ACKED);
+}
+
+/*
+ * A response to requests of which no length is sure is taken to answer one. Where it is shorter than the ones before, these
+ * answered several: so many bytes of it and of theirs are left then.
+ */
+BW_NOINLINE __s64 sense_asks_first(struct sense_asks *a, __u32 *length, __u32 bytes, __u32 expected)
+{
+	__s64 left = (__s64)bytes - expected;
+
+	if (!a || !length)
+		return left;
+	if (left < 0 && bytes) {
+		*length = bytes | SENSE_LENGTH_IS_FIRST;
+		left = (__s64)a->first - (__s64)a->firsts * bytes;
+		a->firsts = a->first / bytes;
+	}
+	a->first += bytes;
+	a->firsts++;
+	return left;
+}
+
+/* See `in_hand`. What is never answered, or with others at once, would be waited for until there is no room. */
+BW_INLINE __u32 sense_asks_least(struct sense_asks *a, __u32 ack, __u32 bytes, __u32 length)
+{
+	__u32 full = a->merged >> 8;
+
+	if (full)
+		a->in_hand = 0;
+	else if (a->in_hand < SENSE_IN_HAND && ack == a->acked && length && bytes / length > 1 && !(bytes % length))
+		a->in_hand++;
+	return a->in_hand < SENSE_IN_HAND ? SENSE_LEAST_ACKED : SENSE_LEAST_BYTES;
 }
 
 /* Whether the server had the oldest request that is not answered when it acknowledged `ack`, or some that share its entry. */
@@ -385,7 +424,7 @@ BW_INLINE int sense_asks_may_answer(const struct sense_asks *a, __u32 ack)
 {
 	__u32 mid = a->mid & (SENSE_ASKS - 1);
 
-	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->merged && a->more[mid]));
+	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->merged && a->in_hand >= SENSE_IN_HAND && a->more[mid]));
 }
 
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
@@ -401,13 +440,13 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 		else
 			a->bytes = 0;
 	} else if (sense_asks_may_answer(a, ack)) {
-		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
+		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid), least;
 		__s64 expected = sense_asks_expected(a, bytes), left = bytes - expected;
-		/* something is never answered, and would be waited for, or so many are under way */
-		__u32 full = a->merged >> 8;
-		__u32 wrong = *length & SENSE_LENGTH_IS_FIRST && (left < 0 || full);
 
-		if (!wrong && sense_asks_in_part(a, bytes, expected, full)) {
+		if (*length & SENSE_LENGTH_IS_FIRST)
+			left = sense_asks_first(a, length, bytes, expected);
+		least = sense_asks_least(a, ack, bytes, *length);
+		if (sense_asks_in_part(a, bytes, expected, least)) {
 			sense_asks_answer_part(a, end, bytes);
 			a->acked = ack;
 			return;
@@ -420,11 +459,7 @@ BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u
 			sense_asks_learn(a, length, (__u32)bytes / requests);
 			sense_asks_settle(a, left);
 		} else {
-			*guessed += sense_asks_answer_rest(a, end, ack, left, wrong ? SENSE_LEAST_ALL : full);
-		}
-		if (wrong) {
-			*length = 0;
-			a->owed = 0;
+			*guessed += sense_asks_answer_rest(a, end, ack, left, least);
 		}
 	} else {
 		a->bytes = 0;

@@ -29,7 +29,7 @@ struct Client {
 }
 
 impl Client {
-    /// It knows from one request of each kind how long a response is.
+    /// It knows from one request of each kind how long a response is, and that the server answers fewer than it has.
     fn taught() -> Self {
         let mut client = Self::default();
         for command in [SET, GET] {
@@ -37,7 +37,16 @@ impl Client {
             client.now += 10_000;
             client.hear(1);
         }
+        client.see_in_hand();
         client
+    }
+
+    fn see_in_hand(&mut self) {
+        for _ in 0..4 {
+            (0..4).for_each(|_| self.send(SET));
+            self.hear(2);
+            self.hear(2);
+        }
     }
 
     fn send(&mut self, (request, response): Command) {
@@ -114,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn a_server_that_answers_one_after_another_is_matched_exactly_from_the_first_on() {
+fn whether_a_server_answers_one_after_another_or_all_at_once_with_one_response_is_not_known() {
     let mut client = Client::default();
     for _ in 0..64 {
         client.send(SET);
@@ -124,8 +133,7 @@ fn a_server_that_answers_one_after_another_is_matched_exactly_from_the_first_on(
         client.hear(1);
         client.send(SET);
     }
-    assert_eq!(&client.found.count[..], &client.truth.count[..]);
-    assert_eq!(client.guessed, 0);
+    assert!(client.guessed > 900, "{}", client.guessed);
 }
 
 proptest! {
@@ -141,6 +149,7 @@ proptest! {
             client.send(SET);
             client.hear(1);
         }
+        client.see_in_hand();
         client.truth = client.found.clone();
         client.guessed = 0;
         for (sends, time, several) in acts {
