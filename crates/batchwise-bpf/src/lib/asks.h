@@ -292,10 +292,10 @@ BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
 	return left - expected;
 }
 
-/* So many bytes answer some of the requests that share an entry. */
-BW_INLINE int sense_asks_in_part(const struct sense_asks *a, __s64 left, __s64 expected, __u64 least)
+/* So many bytes answer some of the requests that share an entry. Arithmetic, for the verifier. */
+BW_INLINE __u64 sense_asks_in_part(const struct sense_asks *a, __s64 left, __s64 expected, __u64 least)
 {
-	return a->merged && !least && 0 < left && left < expected && sense_asks_in(a, a->mid) > 1;
+	return bw_less(0, left) & bw_less(left, expected) & bw_less(least, 1) & bw_less(1, sense_asks_in(a, a->mid));
 }
 
 /* Those join the entry before, if it is not over, and the bytes that are left wait for the others. */
@@ -322,8 +322,8 @@ BW_NOINLINE int sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 le
 }
 
 /*
- * The loops stand apart, so that the verifier walks each once; the first round, mostly the only one, is
- * inline, as a call costs 30 ns (`lab run hook-cost`).
+ * The loops stand apart, so that the verifier walks each once; the common case is inline, as a call costs 30 ns
+ * (`lab run hook-cost`).
  */
 
 /* What a response answers at least: what its bytes say, or what the one before it acknowledged. */
@@ -370,15 +370,13 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
  * newer requests, too early, until nothing is under way. To wait for that would match a connection with one
  * request at a time one too late for the whole window, and those are more common.
  */
-BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u32 ack)
+BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u32 ack, __u32 bytes)
 {
-	__u64 expected, older, bytes;
+	__u64 expected, older;
 	__u32 size;
 
 	if (!a || a->mid == a->head)
 		return 0;
-	bytes = a->bytes;
-	a->bytes = 0;
 	expected = sense_asks_expected(a, bytes);
 	older = a->asked - a->acked;
 	size = sense_ask(a, a->mid)->end - a->asked;
@@ -427,43 +425,56 @@ BW_INLINE int sense_asks_may_answer(const struct sense_asks *a, __u32 ack)
 	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->merged && a->in_hand >= SENSE_IN_HAND && a->more[mid]));
 }
 
+/* The response that has arrived, in all cases but one: how many requests are taken to be answered though it has no answer to them. */
+BW_NOINLINE __u32 sense_asks_answer_any(struct sense_asks *a, __u32 end, __u32 ack)
+{
+	__u32 *length, requests, least, guessed;
+	__s64 bytes, expected, left;
+
+	if (!a)
+		return 0;
+	bytes = a->bytes;
+	a->bytes = 0;
+	if (a->behind) {
+		a->behind = bw_after(a->asked, ack);
+		return a->behind ? 0 : sense_asks_answer_behind(a, end, ack, bytes);
+	}
+	if (!sense_asks_may_answer(a, ack)) {
+		sense_asks_settle(a, bytes);
+		return 0;
+	}
+	length = sense_asks_length(a);
+	requests = sense_asks_in(a, a->mid);
+	expected = sense_asks_expected(a, bytes);
+	left = bytes - expected;
+	if (*length & SENSE_LENGTH_IS_FIRST)
+		left = sense_asks_first(a, length, bytes, expected);
+	least = sense_asks_least(a, ack, bytes, *length);
+	if (sense_asks_in_part(a, bytes, expected, least)) {
+		sense_asks_answer_part(a, end, bytes);
+		return 0;
+	}
+	sense_asks_pop(a, end);
+	/* a part of a response, which may be followed by another; or it is an older request's */
+	guessed = (2 * bytes < expected && a->mid != a->head) || a->owed >= bytes;
+	if (a->mid != a->head && !bw_after(sense_ask(a, a->mid)->end, ack))
+		return guessed + sense_asks_answer_rest(a, end, ack, left, least);
+	sense_asks_learn(a, length, (__u32)bytes / requests);
+	sense_asks_settle(a, left);
+	return guessed;
+}
+
 /* At a client: a response ends at `end`, of so many bytes as arrived; its last segment acknowledges `ack`. */
 BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
-	__s64 bytes = a->bytes;
-
-	a->answered += bytes;
-	if (a->behind) {
-		a->behind = bw_after(a->asked, ack);
-		if (!a->behind)
-			*guessed += sense_asks_answer_behind(a, end, ack);
-		else
-			a->bytes = 0;
-	} else if (sense_asks_may_answer(a, ack)) {
-		__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid), least;
-		__s64 expected = sense_asks_expected(a, bytes), left = bytes - expected;
-
-		if (*length & SENSE_LENGTH_IS_FIRST)
-			left = sense_asks_first(a, length, bytes, expected);
-		least = sense_asks_least(a, ack, bytes, *length);
-		if (sense_asks_in_part(a, bytes, expected, least)) {
-			sense_asks_answer_part(a, end, bytes);
-			a->acked = ack;
-			return;
-		}
-		a->bytes = 0;
+	a->answered += a->bytes;
+	/* the answer to the only request under way, as long as they are */
+	if (a->head - a->mid == 1 && !(a->behind | a->owed | a->merged) && *sense_asks_length(a) == a->bytes &&
+	    !bw_after(sense_ask(a, a->mid)->end, ack)) {
 		sense_asks_pop(a, end);
-		/* a part of a response, which may be followed by another; or it is an older request's */
-		*guessed += (2 * bytes < expected && a->mid != a->head) || a->owed >= bytes;
-		if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, ack)) {
-			sense_asks_learn(a, length, (__u32)bytes / requests);
-			sense_asks_settle(a, left);
-		} else {
-			*guessed += sense_asks_answer_rest(a, end, ack, left, least);
-		}
-	} else {
 		a->bytes = 0;
-		sense_asks_settle(a, bytes);
+	} else {
+		*guessed += sense_asks_answer_any(a, end, ack);
 	}
 	a->acked = ack;
 }
