@@ -140,10 +140,10 @@ pub const APPLICATIONS: &[Application] = &[
         client: "$BATCHWISE load multiplexed --addr $ADDR:6379 --tasks $LOAD --duration ${TIME}s --format json",
         says: Says::Generator,
         loads: &[4, 64],
-        captured: &[4],
-        // SET of 64 bytes to task:0, and +OK
+        captured: &[4, 64],
+        // SET of 64 bytes to task:0000, and +OK
         asks: Asks::Equal {
-            request: 4 + 9 + 12 + 71,
+            request: 4 + 9 + 15 + 71,
             answer: 5,
         },
         ..OF_REDIS

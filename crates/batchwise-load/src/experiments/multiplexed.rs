@@ -232,7 +232,7 @@ async fn work(
     shared: Option<Arc<Mutex<Samples>>>,
 ) -> Tally {
     let mut tally = Tally::default();
-    let (key, value) = (format!("task:{task}"), vec![b'x'; config.value_size]);
+    let (key, value) = (format!("task:{task:04}"), vec![b'x'; config.value_size]);
     let mut turns = (!config.every.is_zero()).then(|| {
         // at a time of its own, lest all ask at once
         let first = Instant::now() + config.every.mul_f64(rand::rng().random());
