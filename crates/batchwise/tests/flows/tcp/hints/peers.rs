@@ -228,7 +228,7 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
     // the application takes a request for under way long before it is sent
     let mut under_way = VecDeque::new();
     let begin = Instant::now();
-    let (mut requests, mut tens) = (0_u32, vec![begin]);
+    let (mut requests, mut ended, mut tens) = (0_u32, 0_u32, vec![begin]);
     let told = |d: &Decision| {
         let known = d.arms.on.or(d.arms.off)?;
         Some((known.latency_ns as f64, d.load_per_s))
@@ -241,14 +241,15 @@ fn a_clients_tuner_judges_by_the_latency_and_the_load_that_its_application_count
         let mut replies = [0; REQUESTS * b"+PONG\r\n".len()];
         stream.read_exact(&mut replies).expect("replies");
         requests += 1;
-        if requests.is_multiple_of(10) {
-            tens.push(Instant::now());
-        }
         while under_way
             .front()
             .is_some_and(|(since, _)| since.elapsed() >= HELD)
         {
             under_way.pop_front();
+            ended += 1;
+            if ended.is_multiple_of(10) {
+                tens.push(Instant::now());
+            }
         }
         if requests.is_multiple_of(1_000)
             && let Some(found) = client.decisions().iter().rev().find_map(told)
