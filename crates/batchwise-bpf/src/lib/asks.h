@@ -9,8 +9,8 @@
  * all that it has read. So a response answers at least what the one before it acknowledged, one at least,
  * and at most what it acknowledges itself; in between, its length decides: it answers so many as would
  * together be as long. Requests of about one size are taken to have responses of one length, which is learnt where
- * only one request can be meant (a SET is long and its response short, a GET the reverse). Until then the first
- * response is taken to answer one, until a shorter one shows that it answered several.
+ * only one request can be meant (a SET is long and its response short, a GET the reverse). Before that a response is
+ * taken to answer one request; a shorter one shows that it answered several.
  *
  * A server that reads less than there is (Redis: 16 KiB) answers fewer than it acknowledges. It shows as several
  * answers, to the byte, with nothing newly acknowledged. Then length alone decides.
@@ -330,7 +330,10 @@ BW_NOINLINE int sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 le
 enum sense_asks_least { SENSE_LEAST_BYTES, SENSE_LEAST_ACKED };
 #define SENSE_IN_HAND 4 /* seen so often, a server is taken to have more in hand */
 
-/* The rest of sense_asks_answer(), which has `left` bytes: how many are taken to be answered though their answers are not there. */
+/*
+ * Of a response that has answered one request, `left` bytes answer others. How many requests are taken to be answered
+ * though their answers are not there.
+ */
 BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 ack, __s64 left, __u64 least)
 {
 	__u32 guessed = 0;
@@ -405,7 +408,10 @@ BW_NOINLINE __s64 sense_asks_first(struct sense_asks *a, __u32 *length, __u32 by
 	return left;
 }
 
-/* See `in_hand`. What is never answered, or with others at once, would be waited for until there is no room. */
+/*
+ * See `in_hand`. A request that is never answered, or together with others, would be waited for: when there is no room any
+ * more, what was seen does not count. A length that is not sure is above any number of bytes here.
+ */
 BW_INLINE __u32 sense_asks_least(struct sense_asks *a, __u32 ack, __u32 bytes, __u32 length)
 {
 	__u32 full = a->merged >> 8;
@@ -425,7 +431,7 @@ BW_INLINE int sense_asks_may_answer(const struct sense_asks *a, __u32 ack)
 	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->merged && a->in_hand >= SENSE_IN_HAND && a->more[mid]));
 }
 
-/* The response that has arrived, in all cases but one: how many requests are taken to be answered though it has no answer to them. */
+/* A response arrived, and it is not the common case of sense_asks_answer(). Returns what sense_asks_answer_rest() does. */
 BW_NOINLINE __u32 sense_asks_answer_any(struct sense_asks *a, __u32 end, __u32 ack)
 {
 	__u32 *length, requests, least, guessed;
@@ -468,7 +474,7 @@ BW_NOINLINE __u32 sense_asks_answer_any(struct sense_asks *a, __u32 end, __u32 a
 BW_INLINE void sense_asks_answer(struct sense_asks *a, __u32 end, __u32 ack, __u32 *guessed)
 {
 	a->answered += a->bytes;
-	/* the answer to the only request under way, as long as they are */
+	/* the common case: only one request is under way, and the response has the length that is known */
 	if (a->head - a->mid == 1 && !(a->behind | a->owed | a->merged) && *sense_asks_length(a) == a->bytes &&
 	    !bw_after(sense_ask(a, a->mid)->end, ack)) {
 		sense_asks_pop(a, end);
