@@ -67,8 +67,9 @@ struct sense_asks {
 	__u32 acked; /* client: what the last response acknowledged */
 	__u64 bytes; /* client: of the response that is arriving */
 	__u64 answered; /* client: bytes of responses so far */
-	__u32 first; /* client: bytes of those that were taken to answer one while no length was sure, */
-	__u16 firsts; /* and how many they were */
+	__u32 first; /* client: bytes of responses that were taken to answer one, while the length was not sure, */
+	__u8 firsts; /* how many they were, */
+	__u8 first_of; /* and to requests of which size: sense_asks_size() */
 	__u8 in_hand; /* client: how often the server was seen to answer fewer than it had */
 	__u32 era; /* its number */
 	__u32 asked;  /* client: where the last request ended that was answered */
@@ -224,20 +225,33 @@ BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 
 		sense_hist_add(h, took, requests);
 }
 
+/* Which power of two of bytes the next request has. */
+BW_INLINE __u32 sense_asks_size(struct sense_asks *a)
+{
+	__u32 bytes = sense_ask(a, a->mid)->end - a->asked;
+	__u64 size, most;
+
+	if (a->merged)
+		bytes /= sense_asks_in(a, a->mid);
+	size = bw_msb(bytes);
+	most = -bw_less(SENSE_SIZES - 1, size);
+	return (size | most) & (SENSE_SIZES - 1); /* the last one has all that are larger */
+}
+
 /* The length of responses to requests as long as the next one; 0: not known. */
 BW_INLINE __u32 *sense_asks_length(struct sense_asks *a)
 {
-	__u32 size = sense_ask(a, a->mid)->end - a->asked;
-	__u64 class, most;
+	__u32 size = sense_asks_size(a);
 
-	if (a->merged)
-		size /= sense_asks_in(a, a->mid);
-	class = bw_msb(size);
-	most = -bw_less(SENSE_SIZES - 1, class);
-	class |= most; /* the last one has all that are larger */
 	/* keeps the compiler from computing an address before `a` was told from NULL */
 	__asm__ volatile("" : "+r"(a));
-	return &a->length[class & (SENSE_SIZES - 1)];
+	return &a->length[size & (SENSE_SIZES - 1)];
+}
+
+/* Its bytes, sure or not. */
+BW_INLINE __u32 sense_length(__u32 length)
+{
+	return length & ~SENSE_LENGTH_IS_FIRST;
 }
 
 /* How many of `left` bytes answer the next one: as long as it is known to be, else all. */
@@ -246,8 +260,8 @@ BW_INLINE __s64 sense_asks_expected(struct sense_asks *a, __s64 left)
 	__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
 	__s64 all = left & ~(left >> 63);
 
-	*length |= ((__u32)all / requests | SENSE_LENGTH_IS_FIRST) & -bw_less(*length & ~SENSE_LENGTH_IS_FIRST, 1);
-	return (__s64)(*length & ~SENSE_LENGTH_IS_FIRST) * requests;
+	*length |= ((__u32)all / requests | SENSE_LENGTH_IS_FIRST) & -bw_less(sense_length(*length), 1);
+	return (__s64)sense_length(*length) * requests;
 }
 
 /* The next one is answered, by a response that ends there. */
@@ -266,7 +280,7 @@ BW_INLINE void sense_asks_pop(struct sense_asks *a, __u32 end)
  */
 BW_INLINE void sense_asks_learn(struct sense_asks *a, __u32 *length, __u32 bytes)
 {
-	*length &= ~SENSE_LENGTH_IS_FIRST;
+	*length = sense_length(*length);
 	if (bytes < *length) {
 		*length -= (*length - bytes + 1) / 2;
 		a->owed = 0;
@@ -308,7 +322,7 @@ BW_NOINLINE int sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 le
 	mid = a->mid & (SENSE_ASKS - 1);
 	last = (a->mid - 1) & (SENSE_ASKS - 1);
 	requests = 1 + a->more[mid];
-	length = *sense_asks_length(a) & ~SENSE_LENGTH_IS_FIRST;
+	length = sense_length(*sense_asks_length(a));
 	part = length ? left / length : 0;
 	a->bytes = left;
 	if (a->mid == a->tail || part >= requests || a->more[last] + part > 0xff)
@@ -344,7 +358,7 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		__u32 asked = sense_ask(a, a->mid)->end;
 		__s64 expected;
 
-		/* to the byte: the server has more in hand */
+		/* to the byte: the server has more in hand; else lengths do not tell */
 		if (!(left | least))
 			break;
 		expected = sense_asks_expected(a, left);
@@ -389,22 +403,29 @@ BW_NOINLINE __u32 sense_asks_answer_behind(struct sense_asks *a, __u32 end, __u3
 }
 
 /*
- * A response to requests of which no length is sure is taken to answer one. Where it is shorter than the ones before, these
- * answered several: so many bytes of it and of theirs are left then.
+ * A response to requests of which no length is sure is taken to answer one. Where it is shorter than the ones before,
+ * these answered several: so many bytes of theirs are left then. After 255 of which none was shorter the length is sure.
  */
-BW_NOINLINE __s64 sense_asks_first(struct sense_asks *a, __u32 *length, __u32 bytes, __u32 expected)
+BW_NOINLINE __s64 sense_asks_first(struct sense_asks *a, __u32 *length, __u32 bytes, __s64 left)
 {
-	__s64 left = (__s64)bytes - expected;
+	__u32 size, firsts;
 
 	if (!a || !length)
 		return left;
+	size = sense_asks_size(a);
+	if (a->first_of != size)
+		a->first = a->firsts = 0;
+	a->first_of = size;
+	firsts = a->firsts;
 	if (left < 0 && bytes) {
 		*length = bytes | SENSE_LENGTH_IS_FIRST;
-		left = (__s64)a->first - (__s64)a->firsts * bytes;
-		a->firsts = a->first / bytes;
+		left = (__s64)a->first - (__s64)firsts * bytes;
+		firsts = a->first / bytes;
 	}
 	a->first += bytes;
-	a->firsts++;
+	a->firsts = ++firsts;
+	if (firsts > 0xff)
+		*length = sense_length(*length);
 	return left;
 }
 
@@ -428,7 +449,7 @@ BW_INLINE int sense_asks_may_answer(const struct sense_asks *a, __u32 ack)
 {
 	__u32 mid = a->mid & (SENSE_ASKS - 1);
 
-	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->merged && a->in_hand >= SENSE_IN_HAND && a->more[mid]));
+	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->in_hand >= SENSE_IN_HAND && a->more[mid]));
 }
 
 /* A response arrived, and it is not the common case of sense_asks_answer(). Returns what sense_asks_answer_rest() does. */
@@ -454,7 +475,7 @@ BW_NOINLINE __u32 sense_asks_answer_any(struct sense_asks *a, __u32 end, __u32 a
 	expected = sense_asks_expected(a, bytes);
 	left = bytes - expected;
 	if (*length & SENSE_LENGTH_IS_FIRST)
-		left = sense_asks_first(a, length, bytes, expected);
+		left = sense_asks_first(a, length, bytes, left);
 	least = sense_asks_least(a, ack, bytes, *length);
 	if (sense_asks_in_part(a, bytes, expected, least)) {
 		sense_asks_answer_part(a, end, bytes);
