@@ -75,10 +75,10 @@ struct sense_asks {
 	__u32 asked;  /* client: where the last request ended that was answered */
 	__u32 owed;   /* client: bytes of answers to requests that were taken to be answered before */
 	__u16 behind; /* client: requests from before the reset may still be under way */
-	__u16 merged; /* requests that are in others' entries, as there was no room */
+	__u16 merged; /* requests that have no entry, as there was no room */
 	__u32 length[SENSE_SIZES]; /* client: of responses, bytes, by the requests' size; 0: not known */
 	struct sense_ask ask[SENSE_ASKS];
-	__u8 more[SENSE_ASKS]; /* of them, in each entry */
+	__u8 more[SENSE_ASKS]; /* of them, that last as long as that one */
 };
 
 /* Log-linear: 32 buckets to the octave, each at most 1/32 wide. */
@@ -128,10 +128,10 @@ BW_INLINE struct sense_ask *sense_ask(struct sense_asks *a, __u32 n)
 	return &a->ask[n & (SENSE_ASKS - 1)];
 }
 
-/* How many requests the n-th entry stands for. */
+/* How many requests last as long as the n-th, with it. */
 BW_INLINE __u32 sense_asks_in(const struct sense_asks *a, __u32 n)
 {
-	return a->merged ? 1 + a->more[n & (SENSE_ASKS - 1)] : 1;
+	return 1 + a->more[n & (SENSE_ASKS - 1)];
 }
 
 /* ns since the era began, in 2^SENSE_ASK_SHIFT. */
@@ -180,10 +180,11 @@ BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u3
 	struct sense_ask *ask;
 
 	if (a->head - a->tail >= SENSE_ASKS) {
-		/* no room: it shares the newest one's fate, and they begin when they do on average */
+		/* no room: it lasts as long as the newest, and they begin when they do on average */
 		__u32 newest = (a->head - 1) & (SENSE_ASKS - 1);
 		__u64 later = sense_asks_clock(a, now) - a->ask[newest].at;
 
+		a->in_hand = 0; /* else requests that are never answered would be waited for */
 		if (a->mid == a->head || a->more[newest] == 0xff) {
 			(*unmatched)++;
 			return;
@@ -214,9 +215,10 @@ BW_INLINE void sense_asks_move_last(struct sense_asks *a, __u32 end)
 BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 now)
 {
 	__u64 took = sense_asks_age(a, a->tail, now);
-	__u32 requests = sense_asks_in(a, a->tail);
+	__u32 requests = 1;
 
-	if (requests > 1) {
+	if (a->merged) {
+		requests = sense_asks_in(a, a->tail);
 		a->more[a->tail & (SENSE_ASKS - 1)] = 0;
 		a->merged -= requests - 1;
 	}
@@ -228,13 +230,9 @@ BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 
 /* Which power of two of bytes the next request has. */
 BW_INLINE __u32 sense_asks_size(struct sense_asks *a)
 {
-	__u32 bytes = sense_ask(a, a->mid)->end - a->asked;
-	__u64 size, most;
+	__u32 bytes = (sense_ask(a, a->mid)->end - a->asked) / sense_asks_in(a, a->mid);
+	__u64 size = bw_msb(bytes), most = -bw_less(SENSE_SIZES - 1, size);
 
-	if (a->merged)
-		bytes /= sense_asks_in(a, a->mid);
-	size = bw_msb(bytes);
-	most = -bw_less(SENSE_SIZES - 1, size);
 	return (size | most) & (SENSE_SIZES - 1); /* the last one has all that are larger */
 }
 
@@ -257,11 +255,11 @@ BW_INLINE __u32 sense_length(__u32 length)
 /* How many of `left` bytes answer the next one: as long as it is known to be, else all. */
 BW_INLINE __s64 sense_asks_expected(struct sense_asks *a, __s64 left)
 {
-	__u32 *length = sense_asks_length(a), requests = sense_asks_in(a, a->mid);
+	__u32 *length = sense_asks_length(a);
 	__s64 all = left & ~(left >> 63);
 
-	*length |= ((__u32)all / requests | SENSE_LENGTH_IS_FIRST) & -bw_less(sense_length(*length), 1);
-	return (__s64)sense_length(*length) * requests;
+	*length |= ((__u32)all / sense_asks_in(a, a->mid) | SENSE_LENGTH_IS_FIRST) & -bw_less(sense_length(*length), 1);
+	return sense_length(*length);
 }
 
 /* The next one is answered, by a response that ends there. */
@@ -296,43 +294,26 @@ BW_INLINE void sense_asks_settle(struct sense_asks *a, __s64 left)
 		a->owed = left < a->owed ? a->owed - left : 0;
 }
 
-/* What is left of a response when so much more is expected: it pays, or is owed. */
+/* What is left of a response without the answer to the next one, and to those that share its entry, as many as are there. */
+BW_INLINE __s64 sense_asks_left(struct sense_asks *a, __s64 left, __s64 expected)
+{
+	__u64 shared = expected * (sense_asks_in(a, a->mid) - 1), there, less;
+
+	left -= expected;
+	/* arithmetic, for the verifier */
+	there = left & ~(left >> 63);
+	less = -bw_less(there, shared);
+	return left - ((there & less) | (shared & ~less));
+}
+
+/* The same, where what is missing is owed. */
 BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
 {
 	__s64 missing = expected - left;
 
 	if (missing > 0)
 		a->owed += missing < expected ? missing : expected;
-	return left - expected;
-}
-
-/* So many bytes answer some of the requests that share an entry. Arithmetic, for the verifier. */
-BW_INLINE __u64 sense_asks_in_part(const struct sense_asks *a, __s64 left, __s64 expected, __u64 least)
-{
-	return bw_less(0, left) & bw_less(left, expected) & bw_less(least, 1) & bw_less(1, sense_asks_in(a, a->mid));
-}
-
-/* Those join the entry before, if it is not over, and the bytes that are left wait for the others. */
-BW_NOINLINE int sense_asks_answer_part(struct sense_asks *a, __u32 end, __u32 left)
-{
-	__u32 requests, part, length, mid, last;
-
-	if (!a)
-		return 0;
-	mid = a->mid & (SENSE_ASKS - 1);
-	last = (a->mid - 1) & (SENSE_ASKS - 1);
-	requests = 1 + a->more[mid];
-	length = sense_length(*sense_asks_length(a));
-	part = length ? left / length : 0;
-	a->bytes = left;
-	if (a->mid == a->tail || part >= requests || a->more[last] + part > 0xff)
-		return 0;
-	a->asked += (a->ask[mid].end - a->asked) / requests * part;
-	a->more[mid] -= part;
-	a->more[last] += part;
-	a->ask[last].end = end;
-	a->bytes -= part * length;
-	return 0;
+	return sense_asks_left(a, left, expected);
 }
 
 /*
@@ -362,10 +343,6 @@ BW_NOINLINE __u32 sense_asks_answer_rest(struct sense_asks *a, __u32 end, __u32 
 		if (!(left | least))
 			break;
 		expected = sense_asks_expected(a, left);
-		if (sense_asks_in_part(a, left, expected, least)) {
-			sense_asks_answer_part(a, end, left);
-			return guessed;
-		}
 		if (bw_after(asked, ack))
 			break;
 		/* at least half of it is to be there */
@@ -429,27 +406,12 @@ BW_NOINLINE __s64 sense_asks_first(struct sense_asks *a, __u32 *length, __u32 by
 	return left;
 }
 
-/*
- * See `in_hand`. A request that is never answered, or together with others, would be waited for: when there is no room any
- * more, what was seen does not count. A length that is not sure is above any number of bytes here.
- */
+/* See `in_hand`. A length that is not sure is above any number of bytes here. */
 BW_INLINE __u32 sense_asks_least(struct sense_asks *a, __u32 ack, __u32 bytes, __u32 length)
 {
-	__u32 full = a->merged >> 8;
-
-	if (full)
-		a->in_hand = 0;
-	else if (a->in_hand < SENSE_IN_HAND && ack == a->acked && length && bytes / length > 1 && !(bytes % length))
+	if (a->in_hand < SENSE_IN_HAND && ack == a->acked && length && bytes / length > 1 && !(bytes % length))
 		a->in_hand++;
 	return a->in_hand < SENSE_IN_HAND ? SENSE_LEAST_ACKED : SENSE_LEAST_BYTES;
-}
-
-/* Whether the server had the oldest request that is not answered when it acknowledged `ack`, or some that share its entry. */
-BW_INLINE int sense_asks_may_answer(const struct sense_asks *a, __u32 ack)
-{
-	__u32 mid = a->mid & (SENSE_ASKS - 1);
-
-	return a->mid != a->head && (!bw_after(a->ask[mid].end, ack) || (a->in_hand >= SENSE_IN_HAND && a->more[mid]));
 }
 
 /* A response arrived, and it is not the common case of sense_asks_answer(). Returns what sense_asks_answer_rest() does. */
@@ -466,21 +428,17 @@ BW_NOINLINE __u32 sense_asks_answer_any(struct sense_asks *a, __u32 end, __u32 a
 		a->behind = bw_after(a->asked, ack);
 		return a->behind ? 0 : sense_asks_answer_behind(a, end, ack, bytes);
 	}
-	if (!sense_asks_may_answer(a, ack)) {
+	if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, ack)) {
 		sense_asks_settle(a, bytes);
 		return 0;
 	}
 	length = sense_asks_length(a);
 	requests = sense_asks_in(a, a->mid);
 	expected = sense_asks_expected(a, bytes);
-	left = bytes - expected;
+	left = sense_asks_left(a, bytes, expected);
 	if (*length & SENSE_LENGTH_IS_FIRST)
 		left = sense_asks_first(a, length, bytes, left);
 	least = sense_asks_least(a, ack, bytes, *length);
-	if (sense_asks_in_part(a, bytes, expected, least)) {
-		sense_asks_answer_part(a, end, bytes);
-		return 0;
-	}
 	sense_asks_pop(a, end);
 	/* a part of a response, which may be followed by another; or it is an older request's */
 	guessed = (2 * bytes < expected && a->mid != a->head) || a->owed >= bytes;

@@ -181,20 +181,6 @@ fn what_a_first_response_was_taken_for_is_set_right_only_among_requests_of_its_s
 }
 
 #[test]
-fn a_part_of_those_that_share_an_entry_waits_for_the_others_if_all_before_are_over() {
-    let mut client = Client::taught();
-    (0..130).for_each(|_| client.send(SET));
-    client.hear(127);
-    let before = counts(&client.found);
-    // three share the last entry
-    for answered in [0, 0, 3] {
-        client.now += 10_000;
-        client.hear(1);
-        assert_eq!(counts(&client.found) - before, answered);
-    }
-}
-
-#[test]
 fn a_long_response_is_that_of_the_request_that_asks_for_much_and_not_of_all_before_it() {
     let mut client = Client::taught();
     let before = counts(&client.found);
