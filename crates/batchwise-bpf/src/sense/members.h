@@ -49,8 +49,7 @@ volatile __u64 epoch_ended; /* while `paused` */
 /* Other sock_ops programs are loaded: what is set on a socket may be theirs, and is left as it is. */
 volatile __u32 foreign_sockops;
 
-/* Records that have not changed since the agent had them are not told again. */
-volatile __u32 skip_unchanged;
+volatile __u32 brief; /* enum sense_brief */
 
 struct sense_page page; /* what sense_dump hands over: sense_intf.h */
 

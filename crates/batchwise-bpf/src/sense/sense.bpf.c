@@ -322,9 +322,10 @@ BW_INLINE void sense_hand_over(const void *from, __u32 size)
 BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct sense_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
-	__u64 entry, version, after;
+	__u64 entry, version, after, bytes, segs;
 	bool counted, holds;
 	struct sense_sock_view v;
+	__u32 setting;
 
 	if (!e)
 		return 0;
@@ -336,6 +337,9 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	version = bw_load(&e->rec.version);
 	sense_view(tp, &v);
 	counted = e->rec.epoch == epoch;
+	bytes = e->rec.info.bytes;
+	segs = e->rec.info.segs;
+	setting = e->rec.info.nagle_off;
 	sense_sock_info(e, tp);
 	if (counted || sense_is_still(e, &v))
 		sense_count_under_way(e, paused ? epoch_ended : bpf_ktime_get_ns());
@@ -343,7 +347,10 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	if (holds)
 		e->rec.info.backlog = sense_backlog(v.write_seq, v.snd_nxt, v.nagled);
 	holds = holds && sense_holds(e);
-	if (skip_unchanged && !holds && e->told == version && e->logged == e->tail) {
+	if (brief && !holds && e->told == version && e->logged == e->tail) {
+		if (brief == SENSE_BRIEF_NEWS && bytes == e->rec.info.bytes && segs == e->rec.info.segs &&
+		    setting == e->rec.info.nagle_off)
+			return 0;
 		struct sense_quiet quiet = {
 			.cookie = e->rec.cookie,
 			.born = e->rec.born,
@@ -395,6 +402,7 @@ enum sense_backlog *of_backlog;
 enum sense_record_flag *of_record_flag;
 enum sense_bypass *of_bypass;
 enum sense_entry *of_entry;
+enum sense_brief *of_brief;
 enum sense_tails_size *of_tails_size;
 enum sense_hist_size *of_hist_size;
 enum sense_controls_size *of_controls_size;

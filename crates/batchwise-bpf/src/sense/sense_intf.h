@@ -74,6 +74,13 @@ enum sense_entry {
 	SENSE_ENTRY_QUIET, /* a sense_quiet */
 };
 
+/* What is told of a connection without an event since it was told last. */
+enum sense_brief {
+	SENSE_BRIEF_NOT, /* its record */
+	SENSE_BRIEF_QUIET, /* a sense_quiet */
+	SENSE_BRIEF_NEWS, /* that, if what the kernel counts by itself has changed, else nothing */
+};
+
 #define SENSE_PAGE (1 << 20)
 #define SENSE_ENTRY_MOST (sizeof(__u64) + sizeof(struct sense_record) + sizeof(__u64))
 

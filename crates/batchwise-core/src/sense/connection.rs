@@ -16,6 +16,8 @@ pub struct Reading {
     /// Connections that are open and have had no event since the last reading: only where the sensor
     /// was asked for it.
     pub quiet: Vec<Quiet>,
+    /// A connection that is not mentioned here has not changed since it was read last.
+    pub news_only: bool,
     /// Cookies and births of connections whose records were being written all the while.
     pub torn: Vec<(u64, u64)>,
     /// Last states of connections that closed since the last reading.

@@ -110,6 +110,12 @@ impl Tracker {
                 known.missed = 0;
             }
         }
+        if reading.news_only {
+            for c in self.connections.values_mut() {
+                c.go_on();
+            }
+            return;
+        }
         let since = &mut self.since;
         self.connections.retain(|&(_, born), c| {
             let gone = c.stage == Stage::Missing && c.missed > MOST_MISSED;
@@ -171,6 +177,14 @@ impl TrackedConnection {
         self.missed = self.missed.saturating_add(1);
         (self.flow, self.bytes, self.sent) = (None, 0, [0; 2]);
         self.segments = None;
+    }
+
+    /// It is there unchanged, if its record was not being written.
+    fn go_on(&mut self) {
+        if self.stage == Stage::Missing && self.missed > 0 {
+            (self.stage, self.missed) = (Stage::Open, self.missed - 1);
+            self.segments = Some([0; 2]);
+        }
     }
 
     /// It is there, and nothing was counted on it.

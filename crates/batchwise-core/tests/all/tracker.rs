@@ -26,6 +26,8 @@ enum Act {
     CloseUnseen(usize),
     /// A reading in which those whose bit is set are torn.
     Read(u8),
+    /// The same, in which only those are mentioned that have changed.
+    News(u8),
 }
 
 fn act(losses: bool) -> impl Strategy<Value = Act> {
@@ -37,7 +39,8 @@ fn act(losses: bool) -> impl Strategy<Value = Act> {
         1 => at.clone().prop_map(Act::Close),
         1 => at.clone().prop_map(Act::CloseLate),
         u32::from(losses) => at.prop_map(Act::CloseUnseen),
-        6 => any::<u8>().prop_map(Act::Read),
+        3 => any::<u8>().prop_map(Act::Read),
+        3 => any::<u8>().prop_map(Act::News),
     ]
 }
 
@@ -71,6 +74,8 @@ struct Machine {
     /// Closed, and still shown by so many readings.
     lingering: Vec<(u8, Connection)>,
     lost_events: u64,
+    /// What was told of those that are open.
+    told: BTreeMap<(u64, u64), u64>,
     /// The last state of all, by cookie and birth.
     truth: BTreeMap<(u64, u64), Connection>,
     tracked: BTreeMap<(u64, u64), (Flow, u64)>,
@@ -119,14 +124,15 @@ impl Machine {
             Act::CloseUnseen(at) => {
                 self.lost_events += u64::from(self.close(at).is_some());
             }
-            Act::Read(missed) => self.read(missed, tracker),
+            Act::Read(missed) => self.read(missed, false, tracker),
+            Act::News(missed) => self.read(missed, true, tracker),
         }
         for c in self.open.iter().chain(&self.closed) {
             self.truth.insert((c.cookie, c.born), c.clone());
         }
     }
 
-    fn read(&mut self, missed: u8, tracker: &mut Tracker) {
+    fn read(&mut self, missed: u8, news_only: bool, tracker: &mut Tracker) {
         for c in &mut self.open {
             c.sample.at = self.now;
         }
@@ -136,10 +142,15 @@ impl Machine {
             open: shown
                 .into_iter()
                 .map(|(_, c)| c.clone())
+                .filter(|c| {
+                    let told = self.told.insert((c.cookie, c.born), c.vitals.bytes);
+                    !news_only || told != Some(c.vitals.bytes)
+                })
                 .chain(self.lingering.iter().map(|(_, c)| c.clone()))
                 .collect(),
             torn: torn.iter().map(|(_, c)| (c.cookie, c.born)).collect(),
             quiet: Vec::new(),
+            news_only,
             closed: std::mem::take(&mut self.closed),
             lost_events: self.lost_events,
         };
@@ -242,6 +253,25 @@ fn a_connection_whose_record_is_torn_is_missing_until_it_is_read_again() {
         assert_eq!((missing.stage, missing.bytes), (Stage::Missing, 0));
         assert_eq!(missing.flow, None);
     }
+    assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(3));
+}
+
+#[test]
+fn a_connection_that_is_no_news_is_open_and_nothing_passed_on_it() {
+    let (mut c, mut tracker) = (born(1, 0), Tracker::of_windows());
+    answered(&mut c, 7);
+    assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(7));
+    let nothing = Reading {
+        news_only: true,
+        ..Reading::default()
+    };
+    for _ in 0..100 {
+        tracker.read(&nothing, Some(0));
+        let still = tracker.connections().next().unwrap();
+        assert_eq!((still.stage, still.bytes), (Stage::Open, 0));
+        assert_eq!((still.flow, still.segments), (None, Some([0; 2])));
+    }
+    answered(&mut c, 3);
     assert_eq!(read(&mut tracker, Some(&c), Some(0)), Some(3));
 }
 
