@@ -285,13 +285,16 @@ int sense_adopt(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* Whether items are queued as far as is known. */
+/* Whether items are queued as far as is known. What a client has read and does not answer is no queue of anybody's. */
 BW_INLINE bool sense_holds(const struct sense_endpoint *e)
 {
 	__u32 items = 0;
 
-	for (int i = 0; i < SENSE_QUEUES; i++)
+	for (int i = 0; i < SENSE_QUEUES; i++) {
+		if (i == SENSE_TURNAROUND && !(e->rec.flags & SENSE_F_SERVER))
+			continue;
 		items |= e->rec.q[SENSE_CALLS][i].size | e->rec.q[SENSE_BYTES][i].size;
+	}
 	return items;
 }
 
@@ -347,7 +350,8 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	if (holds)
 		e->rec.info.backlog = sense_backlog(v.write_seq, v.snd_nxt, v.nagled);
 	holds = holds && sense_holds(e);
-	if (brief && !holds && e->told == version && e->logged == e->tail) {
+	/* arrivals in the log are news only while this epoch counts: they are worked off in it, or never */
+	if (brief && !holds && e->told == version && !(counted && e->logged != e->tail)) {
 		if (brief == SENSE_BRIEF_NEWS && bytes == e->rec.info.bytes && segs == e->rec.info.segs &&
 		    setting == e->rec.info.nagle_off)
 			return 0;
