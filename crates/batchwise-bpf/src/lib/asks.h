@@ -230,9 +230,13 @@ BW_INLINE void sense_asks_end(struct sense_asks *a, struct sense_hist *h, __u64 
 /* Which power of two of bytes the next request has. */
 BW_INLINE __u32 sense_asks_size(struct sense_asks *a)
 {
-	__u32 bytes = (sense_ask(a, a->mid)->end - a->asked) / sense_asks_in(a, a->mid);
-	__u64 size = bw_msb(bytes), most = -bw_less(SENSE_SIZES - 1, size);
+	__u32 bytes = sense_ask(a, a->mid)->end - a->asked;
+	__u64 size, most;
 
+	if (a->merged) /* a division takes as long as all the rest */
+		bytes /= sense_asks_in(a, a->mid);
+	size = bw_msb(bytes);
+	most = -bw_less(SENSE_SIZES - 1, size);
 	return (size | most) & (SENSE_SIZES - 1); /* the last one has all that are larger */
 }
 
