@@ -12,8 +12,9 @@
  * only one request can be meant (a SET is long and its response short, a GET the reverse). Before that a response is
  * taken to answer one request; a shorter one shows that it answered several.
  *
- * A server that reads less than there is (Redis: 16 KiB) answers fewer than it acknowledges. It shows as several
- * answers, to the byte, with nothing newly acknowledged. Then length alone decides.
+ * A server that reads less than there is (Redis: 16 KiB), or answers one after another, answers fewer than it
+ * acknowledges. It shows with nothing newly acknowledged: as several answers, to the byte, or as the last of the answers to
+ * what was taken to be answered before. Then length alone decides.
  */
 #ifndef SENSE_ASKS_H
 #define SENSE_ASKS_H
@@ -433,6 +434,9 @@ BW_NOINLINE __u32 sense_asks_answer_any(struct sense_asks *a, __u32 end, __u32 a
 		return a->behind ? 0 : sense_asks_answer_behind(a, end, ack, bytes);
 	}
 	if (a->mid == a->head || bw_after(sense_ask(a, a->mid)->end, ack)) {
+		/* the rest, to the byte, of what was taken to be answered before: the server had it in hand */
+		if (a->in_hand < SENSE_IN_HAND && ack == a->acked && bytes && a->owed == bytes)
+			a->in_hand++;
 		sense_asks_settle(a, bytes);
 		return 0;
 	}

@@ -181,6 +181,23 @@ fn what_a_first_response_was_taken_for_is_set_right_only_among_requests_of_its_s
 }
 
 #[test]
+fn a_server_that_answers_one_after_another_what_it_has_shows_itself() {
+    let mut client = Client::default();
+    for round in 0..40 {
+        (0..5).for_each(|_| client.send(SET));
+        for _ in 0..5 {
+            client.now += 10_000;
+            client.hear(1);
+        }
+        if round == 8 {
+            (client.truth, client.guessed) = (client.found.clone(), 0);
+        }
+    }
+    assert!(client.found.count == client.truth.count);
+    assert_eq!(client.guessed, 0);
+}
+
+#[test]
 fn a_long_response_is_that_of_the_request_that_asks_for_much_and_not_of_all_before_it() {
     let mut client = Client::taught();
     let before = counts(&client.found);
