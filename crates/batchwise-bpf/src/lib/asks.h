@@ -180,6 +180,8 @@ BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u3
 {
 	struct sense_ask *ask;
 
+	if (sense_asks_clock(a, now) >= SENSE_ASK_OLD)
+		sense_asks_begin_era(a, now);
 	if (a->head - a->tail >= SENSE_ASKS) {
 		/* no room: it lasts as long as the newest, and they begin when they do on average */
 		__u32 newest = (a->head - 1) & (SENSE_ASKS - 1);
@@ -199,8 +201,6 @@ BW_INLINE void sense_asks_begin(struct sense_asks *a, __u32 end, __u64 now, __u3
 	}
 	ask = sense_ask(a, a->head);
 	ask->end = end;
-	if (sense_asks_clock(a, now) >= SENSE_ASK_OLD)
-		sense_asks_begin_era(a, now);
 	ask->at = sense_asks_clock(a, now);
 	a->head++;
 }
@@ -311,7 +311,7 @@ BW_INLINE __s64 sense_asks_left(struct sense_asks *a, __s64 left, __s64 expected
 	return left - ((there & less) | (shared & ~less));
 }
 
-/* The same, where what is missing is owed. */
+/* The same. What is missing of the answer is owed: its bytes come later. */
 BW_INLINE __s64 sense_asks_pay(struct sense_asks *a, __s64 left, __s64 expected)
 {
 	__s64 missing = expected - left;
@@ -411,7 +411,7 @@ BW_NOINLINE __s64 sense_asks_first(struct sense_asks *a, __u32 *length, __u32 by
 	return left;
 }
 
-/* See `in_hand`. A length that is not sure is above any number of bytes here. */
+/* See `in_hand`. SENSE_LENGTH_IS_FIRST makes a length that is not sure longer than any response. */
 BW_INLINE __u32 sense_asks_least(struct sense_asks *a, __u32 ack, __u32 bytes, __u32 length)
 {
 	if (a->in_hand < SENSE_IN_HAND && ack == a->acked && length && bytes / length > 1 && !(bytes % length))

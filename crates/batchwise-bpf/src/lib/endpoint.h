@@ -105,7 +105,7 @@ struct sense_arrival {
  */
 struct sense_endpoint {
 	/* every look-up reads this line: hardly ever written */
-	__u32 told; /* sense_dump's alone: the record's version that the agent had last; 0: none */
+	__u32 told; /* the record's version that the agent had last; 0: none, or it is to have it again */
 	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
 	__u32 tails; /* the service's histograms, as `services` of sense/members.h says; 0: none */
 	__u32 reserved[7];

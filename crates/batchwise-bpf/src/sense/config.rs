@@ -49,6 +49,7 @@ pub struct Config {
     pub units: Units,
     /// Match requests with responses, for [`super::Sensor::tails`].
     pub tails: bool,
-    /// [`super::Sensor::read`] leaves out what has not changed since the last reading.
+    /// [`super::Sensor::read`] tells in short of connections without an event since the last reading, and leaves out those of
+    /// which there is no news, but for each tenth time.
     pub brief: bool,
 }

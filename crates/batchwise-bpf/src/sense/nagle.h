@@ -112,6 +112,7 @@ int sense_app_setting(struct bpf_sockopt *ctx)
 	if (!e)
 		return 1;
 	e->rec.app_setting_off = !!*value;
+	e->told = 0; /* that is news */
 	return 1;
 }
 

@@ -321,14 +321,30 @@ BW_INLINE void sense_hand_over(const void *from, __u32 size)
 	page.used = at + size;
 }
 
+/* What makes a connection without an event worth to be told of. A round trip alone does not. */
+struct sense_news {
+	__u64 bytes;
+	__u64 segs;
+	__u32 outstanding;
+	__u32 flags;
+};
+
+BW_INLINE void sense_news(const struct sense_sock_info *info, struct sense_news *news)
+{
+	news->bytes = info->bytes;
+	news->segs = info->segs;
+	news->outstanding = info->outstanding;
+	news->flags = info->nagle_off | info->corked << 8 | info->bypass << 16;
+}
+
 /* Hands a connection to the agent. */
 BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 {
 	struct sense_endpoint *e = tp ? bpf_sk_storage_get(&endpoints, tp, NULL, 0) : NULL;
-	__u64 entry, version, after, bytes, segs;
+	struct sense_news before, now;
+	__u64 entry, version, after;
 	bool counted, holds;
 	struct sense_sock_view v;
-	__u32 setting;
 
 	if (!e)
 		return 0;
@@ -340,10 +356,9 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	version = bw_load(&e->rec.version);
 	sense_view(tp, &v);
 	counted = e->rec.epoch == epoch;
-	bytes = e->rec.info.bytes;
-	segs = e->rec.info.segs;
-	setting = e->rec.info.nagle_off;
+	sense_news(&e->rec.info, &before);
 	sense_sock_info(e, tp);
+	sense_news(&e->rec.info, &now);
 	if (counted || sense_is_still(e, &v))
 		sense_count_under_way(e, paused ? epoch_ended : bpf_ktime_get_ns());
 	holds = counted || sense_is_unchanged(e, &v, tp->snd_una);
@@ -352,8 +367,8 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	holds = holds && sense_holds(e);
 	/* arrivals in the log are news only while this epoch counts: they are worked off in it, or never */
 	if (brief && !holds && e->told == version && !(counted && e->logged != e->tail)) {
-		if (brief == SENSE_BRIEF_NEWS && bytes == e->rec.info.bytes && segs == e->rec.info.segs &&
-		    setting == e->rec.info.nagle_off)
+		if (brief == SENSE_BRIEF_NEWS && before.bytes == now.bytes && before.segs == now.segs &&
+		    before.outstanding == now.outstanding && before.flags == now.flags)
 			return 0;
 		struct sense_quiet quiet = {
 			.cookie = e->rec.cookie,

@@ -78,7 +78,7 @@ enum sense_entry {
 enum sense_brief {
 	SENSE_BRIEF_NOT, /* its record */
 	SENSE_BRIEF_QUIET, /* a sense_quiet */
-	SENSE_BRIEF_NEWS, /* that, if what the kernel counts by itself has changed, else nothing */
+	SENSE_BRIEF_NEWS, /* that, if there is news of it (struct sense_news), else nothing */
 };
 
 #define SENSE_PAGE (1 << 20)

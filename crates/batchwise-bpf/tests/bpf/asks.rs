@@ -384,3 +384,22 @@ fn what_is_under_way_is_told_with_its_age_and_nothing_is_lost_where_there_is_no_
     bw_twin_asks_answered(&mut asks, &mut found, 64 * 130, 65_000);
     assert_eq!((counts(&found), asks.merged), (260, 0));
 }
+
+#[test]
+fn requests_that_share_an_entry_are_as_old_as_they_are_when_an_era_begins() {
+    let (mut asks, mut found) = (Box::<sense_asks>::default(), Box::<sense_hist>::default());
+    let mut unmatched = 0;
+    // an era is 34 s, and times are told in one for 69
+    for n in 0..130 {
+        let at = if n < 128 {
+            68_600_000_000
+        } else {
+            68_800_000_000
+        };
+        bw_twin_asks_begin(&mut asks, 64 * (n + 1), at, &mut unmatched);
+    }
+    bw_twin_asks_censor(&mut asks, &mut found, 0, 68_900_000_000);
+    let ages: u64 = 128 * 300_000_000 + 2 * 100_000_000;
+    assert_eq!((unmatched, counts(&found)), (0, 130));
+    assert!(found.sum.abs_diff(ages) < 1_000_000, "{}", found.sum);
+}

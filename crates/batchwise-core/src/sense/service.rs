@@ -258,8 +258,9 @@ impl ServiceSum {
             Unit::Bytes | Unit::Packets => self.items,
         };
         e.throughput = items as f64 * 1e9 / time.max(1) as f64;
-        if items > 0 && e.latency.total.is_none() {
-            e.why.get_or_insert(Why::InPart);
+        if items > 0 && e.latency.total.is_none() && e.why.is_none() {
+            e.why = Some(Why::InPart);
+            e.confidence *= confidence::UNKNOWN;
         }
         e
     }

@@ -11,7 +11,7 @@ use super::sample::{Flow, Sample};
 /// Where a connection stands at a reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It was read.
+    /// It was read, or the reading had no news of it.
     Open,
     /// It was not read, nor has it been seen to close: its last reading stands.
     Missing,
@@ -54,7 +54,7 @@ pub struct Tracker {
     closed: BTreeSet<(u64, u64)>,
 }
 
-/// A connection that is missing from more readings than this has closed, and its event was lost. A
+/// A connection that is missing from more whole readings than this has closed, and its event was lost. A
 /// record that was being written while it was read is not missing.
 const MOST_MISSED: u32 = 2;
 

@@ -41,8 +41,9 @@ pub struct Sensor {
     dump: Link,
     /// See [`Config::brief`].
     brief: bool,
-    /// So far.
+    /// Since the start, or since an event was lost.
     readings: u32,
+    lost: u64,
     closed: Arc<Mutex<Vec<Connection>>>,
     closed_ring: RingBuffer<'static>,
     doorbell: RingBuffer<'static>,
@@ -70,6 +71,8 @@ const STATE: &str = "attaching to inet_sock_set_state";
 
 /// One reading of so many mentions every connection. To mention 10,000 idle ones took more of the agent than all else.
 const WHOLE_EVERY: u32 = 10;
+/// So many at the beginning do, and after an event was lost: the tracker then knows who is gone.
+const WHOLE: u32 = 4;
 
 /// How often a dump is repeated for records that were being written while they were read.
 const DUMP_TRIES: usize = 4;
@@ -145,6 +148,7 @@ impl Sensor {
             dump,
             brief: config.brief,
             readings: 0,
+            lost: 0,
             closed,
             closed_ring,
             doorbell,
@@ -177,7 +181,12 @@ impl Sensor {
     /// The same; `alive` is called again and again while it takes long.
     pub fn read_long(&mut self, alive: &mut dyn FnMut()) -> Result<Reading, Error> {
         self.cgroup.as_ref().map_or(Ok(()), Cgroup::check)?;
-        let news_only = self.brief && !self.readings.is_multiple_of(WHOLE_EVERY);
+        let lost = load!(self.shared, lost_events);
+        if std::mem::replace(&mut self.lost, lost) != lost {
+            self.readings = 0; // connections may have closed of which nobody told
+        }
+        let news_only =
+            self.brief && self.readings >= WHOLE && !self.readings.is_multiple_of(WHOLE_EVERY);
         self.readings = self.readings.wrapping_add(1);
         let brief = match (self.brief, news_only) {
             (false, _) => types::sense_brief::SENSE_BRIEF_NOT,
