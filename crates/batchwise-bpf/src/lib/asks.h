@@ -234,7 +234,7 @@ BW_INLINE __u32 sense_asks_size(struct sense_asks *a)
 	__u32 bytes = sense_ask(a, a->mid)->end - a->asked;
 	__u64 size, most;
 
-	if (a->merged) /* a division takes as long as all the rest */
+	if (a->merged)
 		bytes /= sense_asks_in(a, a->mid);
 	size = bw_msb(bytes);
 	most = -bw_less(SENSE_SIZES - 1, size);
