@@ -44,8 +44,8 @@ pub use error::Error;
 pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
-    Actuator, Advertiser, Clocks, Config, Exchange, Extension, GuardFds, Hints, MOST_SERVICES,
-    Owners, Ping, Release, Sensor, Socket, Tuning, Units,
+    Actuator, Advertiser, Clocks, Config, Control, Exchange, Extension, GuardFds, Hints,
+    MOST_SERVICES, Owners, Ping, Release, Sensor, Socket, Tuning, Units,
 };
 pub use time::monotonic_ns;
 

@@ -63,8 +63,8 @@ fn seconds(ts_ns: u64, zero: u64) -> f64 {
 pub mod samples {
     //! Decisions for tests.
 
-    use batchwise_core::tune::Arm;
     use batchwise_core::tune::report::{Arms, InForce};
+    use batchwise_core::tune::{Arm, Knob};
 
     use super::*;
 
@@ -90,6 +90,9 @@ pub mod samples {
             segment_cpu_ns: None,
             pairs: 0,
             budget_left_ns: 0.0,
+            knob: Knob::Nagle,
+            delack: InForce::App,
+            advice: None,
             dry_run: false,
             why: String::new(),
         }

@@ -15,6 +15,7 @@ mod demo;
 mod drills;
 mod engine;
 mod headroom;
+mod held;
 mod hook_cost;
 mod ladder;
 mod machine;
@@ -117,6 +118,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
     &[
         &demo::Demo,
         &redis_nagle::RedisNagle,
+        &held::Held,
         &multiplexed::Multiplexed,
         &headroom::Headroom,
         &client_cost::ClientCost,

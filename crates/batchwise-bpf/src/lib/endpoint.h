@@ -31,6 +31,13 @@ enum sense_bypass {
 	SENSE_BYPASS_KTLS,
 };
 
+/* How a socket is now. */
+enum sense_sock_state {
+	SENSE_SOCK_HELD = 1, /* Nagle's algorithm holds something */
+	SENSE_SOCK_ACK_DUE = 2, /* what was received is not acknowledged */
+	SENSE_SOCK_ACK_SOON = 4, /* the agent has cut short how long acknowledgments wait */
+};
+
 /* What the kernel itself keeps of a socket, read with the record. */
 struct sense_sock_info {
 	__u64 now;	/* ns, CLOCK_MONOTONIC: the counters are as of then */
@@ -44,8 +51,8 @@ struct sense_sock_info {
 	__u32 srtt_us;
 	__u32 rtt_min_us;
 	__u32 mss; /* bytes of a full segment */
-	__u8 nagle_off; /* tp->nonagle & TCP_NAGLE_OFF */
-	__u8 corked; /* tp->nonagle & TCP_NAGLE_CORK */
+	__u8 nonagle; /* tp->nonagle: TCP_NAGLE_OFF, TCP_NAGLE_CORK */
+	__u8 state; /* enum sense_sock_state */
 	__u8 backlog; /* enum sense_backlog, if nothing is unknown since the last event */
 	__u8 bypass; /* enum sense_bypass */
 	__u32 under_way; /* requests */
@@ -72,7 +79,8 @@ struct sense_record {
 	__u64 peer_open_until; /* ns, CLOCK_MONOTONIC: the peer counts until then, and wants our queues */
 	struct sense_peer_queue peer_hint; /* requests as the peer's application knows them */
 	__u32 epoch; /* when counting last began, see members.h */
-	__u32 app_setting_off; /* the application asked for TCP_NODELAY */
+	__u16 app_setting_off; /* the application asked for TCP_NODELAY */
+	__u16 acks; /* segments without data that were sent, free-running */
 	__u64 cookie;
 	__u64 born; /* ns, CLOCK_MONOTONIC */
 	__u8 local_addr[16]; /* IPv4 as IPv4-mapped IPv6 */
@@ -108,7 +116,8 @@ struct sense_endpoint {
 	__u32 told; /* the record's version that the agent had last; 0: none, or it is to have it again */
 	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
 	__u32 tails; /* the service's histograms, as `services` of sense/members.h says; 0: none */
-	__u32 reserved[7];
+	__u32 ack_soon; /* the agent has cut short how long acknowledgments wait */
+	__u32 reserved[6];
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised; /* ns: `time` of the hint that was advertised last */
 

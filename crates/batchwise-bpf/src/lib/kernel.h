@@ -126,6 +126,7 @@ struct tcp_ulp_ops {
 struct inet_connection_sock {
 	struct inet_sock icsk_inet;
 	const struct tcp_ulp_ops *icsk_ulp_ops;
+	__u32 icsk_delack_max;
 };
 
 struct bpf_prog;
@@ -177,6 +178,7 @@ struct tcp_sock {
 	__u32 notsent_lowat;
 	__u32 data_segs_in;
 	__u32 data_segs_out;
+	__u32 segs_out;
 	__u64 bytes_acked;
 	__u64 bytes_received;
 	__u64 tcp_wstamp_ns;

@@ -30,6 +30,15 @@ pub const MOST_SERVICES: usize = types::sense_controls_size::SENSE_CONTROLS.0 as
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning;
 
+/// What a service's sockets are to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// This setting of Nagle's algorithm.
+    Nagle(Arm),
+    /// Acknowledgments that wait two ticks of the kernel's clock at most.
+    AckSoon,
+}
+
 /// Changes sockets.
 pub struct Actuator {
     controls: MapHandle,
@@ -57,6 +66,7 @@ impl Extension for Tuning {
         open.progs.sense_app_setting.set_autoload(true);
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.tuning = true;
+            ro.jiffy_us = jiffy_us();
         }
     }
 
@@ -94,11 +104,12 @@ impl Actuator {
 
     /// Writes down what a service's sockets are to have, `None`: what each application asked for.
     /// What an application asks for meanwhile is remembered, and goes into effect later.
-    pub fn control(&self, service: &ServiceKey, arm: Option<Arm>) -> Result<(), Error> {
-        let arm = match arm {
+    pub fn control(&self, service: &ServiceKey, control: Option<Control>) -> Result<(), Error> {
+        let arm = match control {
             None => return self.forget(service),
-            Some(Arm::On) => types::sense_arm::SENSE_ARM_ON,
-            Some(Arm::Off) => types::sense_arm::SENSE_ARM_OFF,
+            Some(Control::Nagle(Arm::On)) => types::sense_arm::SENSE_ARM_NAGLE_ON,
+            Some(Control::Nagle(Arm::Off)) => types::sense_arm::SENSE_ARM_NAGLE_OFF,
+            Some(Control::AckSoon) => types::sense_arm::SENSE_ARM_ACK_SOON,
         };
         let value = types::sense_control { arm };
         self.controls
@@ -136,9 +147,13 @@ impl Actuator {
     /// each of their namespaces.
     pub fn set(&self, owners: &Owners, sockets: impl Iterator<Item = Socket>) -> Result<(), Error> {
         let left = owners.reach(sockets, false);
-        let namespaces: BTreeSet<u32> = left.iter().map(|s| s.netns).collect();
-        self.walk(&namespaces)
-            .map_err(Error::io("changing sockets"))
+        self.set_all(&left.iter().map(|s| s.netns).collect())
+    }
+
+    /// Changes all sockets in these network namespaces, to what was written by [`Self::control`]: a millisecond or more
+    /// in each.
+    pub fn set_all(&self, namespaces: &BTreeSet<u32>) -> Result<(), Error> {
+        self.walk(namespaces).map_err(Error::io("changing sockets"))
     }
 
     /// Gives these sockets of an earlier agent back, by `reach`, which is given their owners, and by a walk those that
@@ -193,6 +208,12 @@ impl Actuator {
         }
         Ok(())
     }
+}
+
+/// A tick of the kernel's clock, µs.
+fn jiffy_us() -> u32 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    (tick.tv_nsec / 1_000) as u32
 }
 
 fn key(service: &ServiceKey) -> types::sense_service {

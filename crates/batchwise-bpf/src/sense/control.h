@@ -79,9 +79,18 @@ BW_INLINE bool sense_wants_nagle_off(const struct sense_endpoint *e)
 	struct sense_service s = sense_service(&e->rec);
 	struct sense_control *c = sense_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
 
-	if (!c)
+	if (!c || c->arm == SENSE_ARM_ACK_SOON)
 		return e->rec.app_setting_off;
-	return c->arm == SENSE_ARM_OFF;
+	return c->arm == SENSE_ARM_NAGLE_OFF;
+}
+
+/* Whether its acknowledgments are to wait no longer than they must. */
+BW_INLINE bool sense_wants_ack_soon(const struct sense_endpoint *e)
+{
+	struct sense_service s = sense_service(&e->rec);
+	struct sense_control *c = sense_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
+
+	return c && c->arm == SENSE_ARM_ACK_SOON;
 }
 
 #endif

@@ -491,8 +491,10 @@ BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *
 	r->info.outstanding = tp->write_seq - tp->snd_una;
 	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
-	r->info.nagle_off = tp->nonagle & TCP_NAGLE_OFF;
-	r->info.corked = tp->nonagle & TCP_NAGLE_CORK;
+	r->info.nonagle = tp->nonagle;
+	r->info.state = (sense_backlog(tp->write_seq, tp->snd_nxt, sense_nagled(tp)) == SENSE_BACKLOG_HELD) |
+			(tp->rcv_nxt != tp->rcv_wup) << 1 | !!e->ack_soon << 2;
+	r->acks = tp->segs_out - tp->data_segs_out;
 	r->info.mss = tp->mss_cache;
 	r->info.oldest = r->info.under_way = r->info.backlog = 0;
 	/* one that closes has left its sockmap already */

@@ -11,7 +11,7 @@ mod ping;
 mod record;
 pub(crate) mod sensor;
 
-pub use actuator::{Actuator, GuardFds, MOST_SERVICES, Release, Tuning};
+pub use actuator::{Actuator, Control, GuardFds, MOST_SERVICES, Release, Tuning};
 pub use config::{Config, Units};
 pub use exchange::Exchange;
 pub use extension::Extension;

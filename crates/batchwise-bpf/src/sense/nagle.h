@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Acting: brings the Nagle setting of a service's sockets in line with what the agent decided, and
- * remembers what each application asked for itself.
+ * Acting: brings a service's sockets in line with what the agent decided, and remembers what each application
+ * asked for itself.
  */
 #ifndef SENSE_NAGLE_H
 #define SENSE_NAGLE_H
@@ -13,6 +13,25 @@ BW_INLINE void sense_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 	if (foreign_sockops)
 		clear = 0;
 	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
+}
+
+#define SENSE_DELACK_LEAST 2 /* jiffies, TCP_TIMEOUT_MIN */
+
+const volatile __u32 jiffy_us;
+
+/* How long acknowledgments wait at most. Whoever has another idea of it than the kernel keeps that. */
+BW_INLINE void sense_set_ack_soon(struct sense_endpoint *e, struct tcp_sock *tp)
+{
+	__u32 usual = jiffy_us ? 200000 / jiffy_us : 0; /* TCP_DELACK_MAX */
+	__u32 soon = sense_wants_ack_soon(e);
+	int us = (soon ? SENSE_DELACK_LEAST : usual) * jiffy_us;
+
+	if (soon == e->ack_soon)
+		return;
+	if (tp->inet_conn.icsk_delack_max == (soon ? usual : SENSE_DELACK_LEAST) &&
+	    bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &us, sizeof(us)))
+		return;
+	e->ack_soon = soon;
 }
 
 /*
@@ -48,6 +67,7 @@ int sense_apply(struct bpf_iter__tcp *ctx)
 	asked = bpf_map_lookup_elem(&orphaned_settings, &e->rec.cookie);
 	if (asked)
 		e->rec.app_setting_off = !!*asked;
+	sense_set_ack_soon(e, tp);
 	off = sense_wants_nagle_off(e);
 	if (off != !!(tp->nonagle & TCP_NAGLE_OFF)) {
 		/* TCP_NODELAY pushes what the application holds back itself: only to give it back */

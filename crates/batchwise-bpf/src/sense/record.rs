@@ -18,6 +18,14 @@ const SERVER: u32 = types::sense_record_flag::SENSE_F_SERVER.0;
 const AGREED: u32 = types::sense_record_flag::SENSE_F_AGREED.0;
 const LATE_SEND: u32 = types::sense_record_flag::SENSE_F_LATE_SEND.0;
 
+const HELD: u8 = types::sense_sock_state::SENSE_SOCK_HELD.0 as u8;
+const ACK_DUE: u8 = types::sense_sock_state::SENSE_SOCK_ACK_DUE.0 as u8;
+const ACK_SOON: u8 = types::sense_sock_state::SENSE_SOCK_ACK_SOON.0 as u8;
+
+/// include/net/tcp.h
+const NAGLE_OFF: u8 = 1;
+const NAGLE_CORK: u8 = 2;
+
 /// What a record says, in which nothing has happened since then, ns.
 fn connection(r: &types::sense_record, since: u64) -> Connection {
     let mut local = r.q.map(|queues| {
@@ -56,11 +64,11 @@ fn connection(r: &types::sense_record, since: u64) -> Connection {
             Side::Client
         },
         born: r.born,
-        nagle_off: r.info.nagle_off != 0,
+        nagle_off: r.info.nonagle & NAGLE_OFF != 0,
         app_nagle_off: r.app_setting_off != 0,
         epoch: r.epoch,
         segments_before: r.info.segs_begin,
-        vitals: vitals(&r.info),
+        vitals: vitals(&r.info, r.acks),
         exchanges: r.flags & AGREED != 0,
         options: [r.options_sent, r.options_heard, r.options_refused],
         sample: Sample {
@@ -98,7 +106,7 @@ fn unsent(r: &types::sense_record, since: u64) -> Unsent {
     }
 }
 
-fn vitals(info: &types::sense_sock_info) -> Vitals {
+fn vitals(info: &types::sense_sock_info, acks: u16) -> Vitals {
     Vitals {
         bytes: info.bytes,
         bytes_sent: info.bytes_sent,
@@ -107,7 +115,11 @@ fn vitals(info: &types::sense_sock_info) -> Vitals {
         outstanding: info.outstanding,
         rtt: u64::from(info.srtt_us) * 1_000,
         mss: info.mss,
-        corked: info.corked != 0,
+        corked: info.nonagle & NAGLE_CORK != 0,
+        held: info.state & HELD != 0,
+        ack_due: info.state & ACK_DUE != 0,
+        ack_soon: info.state & ACK_SOON != 0,
+        acks,
         under_way: info.under_way,
         oldest: info.oldest,
         bypass: bypass(types::sense_bypass(info.bypass.into())),
@@ -155,8 +167,8 @@ impl Dump {
                 self.quiet.push(Quiet {
                     cookie: q.cookie,
                     born: q.born,
-                    vitals: vitals(&q.info),
-                    nagle_off: q.info.nagle_off != 0,
+                    vitals: vitals(&q.info, q.acks as u16),
+                    nagle_off: q.info.nonagle & NAGLE_OFF != 0,
                     app_nagle_off: q.app_setting_off != 0,
                 });
                 continue;

@@ -334,7 +334,7 @@ BW_INLINE void sense_news(const struct sense_sock_info *info, struct sense_news 
 	news->bytes = info->bytes;
 	news->segs = info->segs;
 	news->outstanding = info->outstanding;
-	news->flags = info->nagle_off | info->corked << 8 | info->bypass << 16;
+	news->flags = info->nonagle | info->state << 8 | info->bypass << 16;
 }
 
 /* Hands a connection to the agent. */
@@ -374,6 +374,7 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 			.cookie = e->rec.cookie,
 			.born = e->rec.born,
 			.app_setting_off = e->rec.app_setting_off,
+			.acks = e->rec.acks,
 			.info = e->rec.info,
 		};
 
@@ -418,6 +419,7 @@ int sense_dump_files(struct bpf_iter__task_file *ctx)
 /* No struct has these: they tell the loader's generator of them. */
 enum sense_unit *of_unit;
 enum sense_backlog *of_backlog;
+enum sense_sock_state *of_sock_state;
 enum sense_record_flag *of_record_flag;
 enum sense_bypass *of_bypass;
 enum sense_entry *of_entry;

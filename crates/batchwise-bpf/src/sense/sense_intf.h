@@ -17,8 +17,8 @@ struct sense_service {
 	__u32 netns; /* the inode of that of its sockets here */
 };
 
-/* The arm of Nagle's algorithm that a service's sockets are to use. */
-enum sense_arm { SENSE_ARM_ON, SENSE_ARM_OFF };
+/* What a service's sockets are to have. With the last one Nagle's algorithm is as their applications ask. */
+enum sense_arm { SENSE_ARM_NAGLE_ON, SENSE_ARM_NAGLE_OFF, SENSE_ARM_ACK_SOON };
 
 enum sense_controls_size {
 	SENSE_CONTROLS = 1024, /* so many services, from either side, can be switched */
@@ -57,7 +57,7 @@ struct sense_quiet {
 	__u64 born;
 	struct sense_sock_info info;
 	__u32 app_setting_off;
-	__u32 reserved;
+	__u32 acks;
 };
 
 /* A descriptor of a watched socket, and whose it is. */

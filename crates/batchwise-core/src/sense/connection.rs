@@ -98,7 +98,9 @@ impl Connection {
 
 /// A service as it is reported and tuned: a server's address, in the network namespace of the sockets here, seen from
 /// one side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct ServiceKey {
     /// The server's end.
     pub server: SocketAddr,
@@ -152,6 +154,14 @@ pub struct Vitals {
     pub mss: u32,
     /// TCP_CORK is set: the application holds back itself.
     pub corked: bool,
+    /// Nagle's algorithm holds something back now.
+    pub held: bool,
+    /// What was received is not acknowledged now.
+    pub ack_due: bool,
+    /// The agent has cut short how long acknowledgments wait.
+    pub ack_soon: bool,
+    /// Segments without data that were sent, free-running.
+    pub acks: u16,
     /// Requests that are under way, as far as counting tells.
     pub under_way: u32,
     /// When the oldest of them began, ns, CLOCK_MONOTONIC; 0 when there is none.

@@ -32,6 +32,8 @@ pub struct TrackedConnection {
     pub bytes: u64,
     /// Bytes that the peer acknowledged, and segments with data that were sent.
     pub sent: [u64; 2],
+    /// Segments without data that were sent: acknowledgments.
+    pub acks: u16,
     /// Segments with data since the reading before, and those of them that were sent or received
     /// while events were counted; `None` at its first reading.
     pub segments: Option<[u64; 2]>,
@@ -148,6 +150,7 @@ impl Tracker {
                 flow: (counted && is_new).then(|| c.sample.since(&Sample::birth(c.born))),
                 bytes: if is_new { c.vitals.bytes } else { 0 },
                 sent: [0; 2],
+                acks: 0,
                 segments: None,
                 counted,
                 missed: 0,
@@ -175,7 +178,7 @@ impl TrackedConnection {
             self.stage = Stage::Missing;
         }
         self.missed = self.missed.saturating_add(1);
-        (self.flow, self.bytes, self.sent) = (None, 0, [0; 2]);
+        (self.flow, self.bytes, self.sent, self.acks) = (None, 0, [0; 2], 0);
         self.segments = None;
     }
 
@@ -205,6 +208,7 @@ impl TrackedConnection {
             vitals.bytes_sent.saturating_sub(then.bytes_sent),
             vitals.segments_sent.saturating_sub(then.segments_sent),
         ];
+        self.acks = vitals.acks.wrapping_sub(then.acks);
         vitals.segments.saturating_sub(then.segments)
     }
 

@@ -9,6 +9,7 @@
 //! Both read no clock and touch no socket: the agent does.
 
 mod controller;
+mod knob;
 mod params;
 mod policy;
 pub mod report;
@@ -16,7 +17,8 @@ mod room;
 mod slice;
 mod switchback;
 
-pub use controller::{Controller, Glimpse, Load, Next, Reason};
+pub use controller::{Controller, Glimpse, InForce, Load, Next, OVERLAP, Reason, Recalled};
+pub use knob::{BadKnob, Knob};
 pub use params::Params;
 pub use policy::{BadPolicy, Policy};
 pub use room::Room;

@@ -5,12 +5,8 @@
 /// What tuning goes by. Times are ns, shares and ratios have no unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Params {
-    /// What tests may cost, as a share of what the service does. A test that cost more is followed by
-    /// a longer rest.
+    /// What tests may take of the time, as a share, in any minute.
     pub budget: f64,
-    /// What counting all events costs a busy service, as a share (`lab run overhead`): part of what
-    /// a test costs.
-    pub counting: f64,
     /// A slice is at least so long, …
     pub shortest: u64,
     /// … has so many segments in it that chance alone changes their number by less than a tenth, …
@@ -35,17 +31,20 @@ pub struct Params {
     /// The first rest between tests. As long as the answer stays the same, each rest is twice as long
     /// as the one before, …
     pub first_rest: u64,
-    /// … up to this.
+    /// … up to this. So long an answer is good for its load.
     pub longest_rest: u64,
-    /// A load that differs from the tested one by this factor asks for another test at once.
+    /// A load that differs by this factor from all that were tested lately asks for another test at once.
     pub shift: f64,
+    /// Messages that Nagle's algorithm holds back for so long in the mean, ns, ask for a test at once, however few.
+    pub held: f64,
+    /// Three pairs decide that favour one setting by this factor, be it in latency or in throughput.
+    pub plain: f64,
 }
 
 impl Default for Params {
     fn default() -> Self {
         Self {
             budget: 0.02,
-            counting: 0.07,
             shortest: 4_000_000,
             segments: 200.0,
             longest: 100_000_000,
@@ -57,6 +56,8 @@ impl Default for Params {
             first_rest: 5_000_000_000,
             longest_rest: 120_000_000_000,
             shift: 1.25,
+            held: 1e6,
+            plain: 8.0,
         }
     }
 }

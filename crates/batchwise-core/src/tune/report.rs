@@ -4,7 +4,7 @@
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-use super::Arm;
+use super::{Arm, Knob};
 use crate::sense::report::Side;
 
 /// A decision as programs read it.
@@ -24,8 +24,14 @@ pub struct Decision {
     pub event: DecisionEvent,
     /// The policy, as `--policy` has it.
     pub policy: String,
+    /// What is tested and switched; the line is about that.
+    #[serde(default = "nagle")]
+    pub knob: Knob,
     /// Nagle's algorithm after this line.
     pub nagle: InForce,
+    /// Delayed acknowledgments after this line, likewise.
+    #[serde(default = "app")]
+    pub delack: InForce,
     /// What most applications asked for.
     pub app_setting: Arm,
     /// The present load, requests a second; before the first test, segments with data that were sent.
@@ -35,7 +41,7 @@ pub struct Decision {
     /// What the last test found of each setting.
     pub arms: Arms,
     /// How many times better the setting that the applications did not ask for was in the last test, in
-    /// the policy's terms: median over pairs of slices. null: there was no test.
+    /// the policy's terms, at most 1000: median over pairs of slices. null: there was no test.
     pub gain: Option<f64>,
     /// CPU time that a message takes at this end, however many go into a segment (the paper's α), as of the
     /// last test, ns. null: both settings sent about as many segments, or no CPU time was seen.
@@ -44,16 +50,34 @@ pub struct Decision {
     pub segment_cpu_ns: Option<u64>,
     /// Pairs of slices that the last test compared.
     pub pairs: u32,
-    /// What tests have cost and is not paid for yet, as a negative number: ns of the service's time. 0:
-    /// the next may come.
+    /// How much of the last minute tests may still take, ns.
     pub budget_left_ns: f64,
+    /// What to change in the application instead, by its name on the page about advice. null: nothing is known to be wrong.
+    #[serde(default)]
+    pub advice: Option<Advice>,
     /// Whether it was only logged, with `--dry-run`.
     pub dry_run: bool,
     /// The reason, in words.
     pub why: String,
 }
 
+fn nagle() -> Knob {
+    Knob::Nagle
+}
+
+fn app() -> InForce {
+    InForce::App
+}
+
 impl Decision {
+    /// What is in force of that which the line is about.
+    pub fn in_force(&self) -> &InForce {
+        match self.knob {
+            Knob::Nagle => &self.nagle,
+            Knob::Delack => &self.delack,
+        }
+    }
+
     /// Whether Nagle's algorithm works from here on.
     pub fn nagle_on(&self) -> bool {
         match self.nagle {
@@ -62,6 +86,21 @@ impl Decision {
             InForce::App => self.app_setting == Arm::On,
         }
     }
+}
+
+/// What to change in an application, by name: `docs/reference/advice.md` says how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Advice {
+    /// Nagle's algorithm holds messages back: set TCP_NODELAY, or write each message at once.
+    #[serde(rename = "BW-NAGLE-HOLDS")]
+    NagleHolds,
+    /// TCP_NODELAY sends so many small segments that all are served worse: leave it out, or write several messages at once.
+    #[serde(rename = "BW-NODELAY-COSTS")]
+    NodelayCosts,
+    /// The other end holds messages back until this end acknowledges, which it delays: the other end is to set TCP_NODELAY.
+    #[serde(rename = "BW-DELACK-HOLDS")]
+    DelackHolds,
 }
 
 /// What a line is about.
@@ -77,11 +116,12 @@ pub enum DecisionEvent {
     WouldProbe,
     /// A test ended early.
     Abort,
-    /// The other setting is in force from now on.
+    /// The other setting is in force from now on: a test shows that it is better, or has shown it under a load like this one.
     Adopt,
-    /// The applications' own settings stay or come back: the other was not shown to be better.
+    /// A test ended that does not show it. Undecided it changes nothing; else the applications' own settings stay or come back.
     Keep,
-    /// The applications' own settings are back: what was tested is no longer the case.
+    /// The applications' own settings are back without a test: they ask for what was adopted themselves, or a test
+    /// under a load like this one has shown that it is no better.
     GiveBack,
     /// The agent stops.
     Stop,

@@ -23,6 +23,11 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// Whether anything was done or waited for.
+    pub(super) fn is_of_something(&self) -> bool {
+        self.done > 0.0 || self.waited > 0.0
+    }
+
     /// Bytes a second.
     pub(super) fn rate(&self) -> f64 {
         self.bytes * 1e9 / self.time.max(1.0)

@@ -73,16 +73,6 @@ impl Outcome {
         &self.served[usize::from(arm != self.own)]
     }
 
-    /// What the service lost by being tested while `arm` was in force, ns of its time: all was counted,
-    /// and half of the time the other setting was tried, which may have served worse. Nobody loses
-    /// where that was better.
-    pub fn cost(&self, arm: Arm, counting: f64) -> f64 {
-        let (tried, usual) = (self.of(arm.other()), self.of(arm));
-        let power = |served: &Served| served.bytes.max(1.0) / served.latency.max(1.0);
-        let worse = 1.0 - libm::sqrt(power(tried) / power(usual));
-        self.time * (counting + worse.max(0.0) / 2.0)
-    }
-
     /// The share of the pairs that count and say what the test says.
     pub fn confidence(&self) -> f64 {
         let most = match self.better {
@@ -110,6 +100,8 @@ pub struct Switchback {
     pairs: Vec<[Slice; 2]>,
     /// Time that slices took, all in all, ns.
     time: f64,
+    /// It is over after so long, ns.
+    limit: f64,
 }
 
 impl Switchback {
@@ -125,9 +117,16 @@ impl Switchback {
             first: None,
             pairs: Vec::new(),
             time: 0.0,
+            limit: f64::INFINITY,
         };
         test.own_first = test.coin();
         test
+    }
+
+    /// Over after so long at the latest, ns.
+    pub fn within(mut self, limit: u64) -> Self {
+        self.limit = limit as f64;
+        self
     }
 
     /// The setting of the next slice; `None`: the test is over.
@@ -213,10 +212,36 @@ impl Switchback {
     }
 
     fn is_over(&self) -> bool {
-        self.verdict().is_some() || self.pairs.len() as u32 >= self.params.most_pairs
+        // a pair more must fit
+        let pairs = self.pairs.len() as f64;
+        let time = self.time * (pairs + 1.0) / pairs.max(1.0);
+        let most = self.pairs.len() as u32 >= self.params.most_pairs;
+        self.verdict().is_some() || most || time > self.limit
+    }
+
+    /// Whom the first three pairs and all that follow favour so plainly that no chance explains it.
+    fn is_plain(&self) -> Option<bool> {
+        let whole = |[own, other]: &[Slice; 2]| {
+            ratio(other.rate(), own.rate()) + ratio(own.latency(), other.latency())
+        };
+        let most = libm::log(self.params.plain);
+        let all = |is: fn(f64, f64) -> bool| {
+            self.pairs.iter().all(|pair| {
+                let seen = pair.iter().all(Slice::is_of_something);
+                seen && is(whole(pair), most)
+            })
+        };
+        match self.pairs.len() >= 3 {
+            true if all(|gain, most| gain > most) => Some(true),
+            true if all(|gain, most| gain < -most) => Some(false),
+            _ => None,
+        }
     }
 
     fn verdict(&self) -> Option<bool> {
+        if let Some(better) = self.is_plain() {
+            return Some(better);
+        }
         if (self.pairs.len() as u32) < self.params.fewest_pairs {
             return None;
         }

@@ -1,7 +1,8 @@
 //! What tuning decides: tests that are told apart from chance, and when they come.
 
 use batchwise_core::tune::{
-    Arm, Controller, Glimpse, Load, Next, Outcome, Params, Policy, Reason, Slice, Switchback,
+    Arm, Controller, Glimpse, Load, Next, Outcome, Params, Policy, Reason, Recalled, Slice,
+    Switchback,
 };
 use proptest::prelude::*;
 
@@ -43,6 +44,7 @@ fn glimpse(now: u64, bytes: f64, overlap: f64) -> Glimpse {
         bytes: [bytes; 2],
         span: 200 * MS,
         overlap,
+        held: 0.0,
     }
 }
 
@@ -217,9 +219,121 @@ fn a_test_comes_first_thing_where_there_is_something_to_batch_and_never_elsewher
     assert_eq!(c.see(&glimpse(2 * S, 0.0, 0.0)), Next::Stay);
     let test = Next::Test {
         slice: 20 * MS,
+        limit: 1_200 * MS,
         reason: Reason::New,
     };
     assert_eq!(c.see(&glimpse(3 * S, 1e6, 2.0)), test);
+}
+
+#[test]
+fn messages_that_nagles_algorithm_holds_back_are_reason_enough_however_few() {
+    let held = Glimpse {
+        held: 2e6,
+        ..glimpse(S, 1e3, 0.1)
+    };
+    let mut c = Controller::new(Params::default());
+    let next = c.see(&held);
+    let Next::Test { reason, slice, .. } = next else {
+        panic!("{next:?}");
+    };
+    assert_eq!((reason, slice), (Reason::Held, 80 * MS));
+    let mut c = Controller::new(Params::default());
+    let little = Glimpse { held: 5e5, ..held };
+    assert_eq!(c.see(&little), Next::Stay);
+}
+
+#[test]
+fn a_hold_that_was_ended_is_not_brought_back_to_test_it() {
+    let at = |now, bytes, overlap| Glimpse {
+        app_setting: Arm::On,
+        ..glimpse(now, bytes, overlap)
+    };
+    let held = Glimpse {
+        held: 2e7,
+        ..at(S, 1e3, 0.1)
+    };
+    let mut c = Controller::new(Params::default());
+    assert!(matches!(c.see(&held), Next::Test { .. }));
+    let mut test = Switchback::new(Policy::Latency, Params::default(), Arm::On, Arm::On, 7);
+    while let Some(arm) = test.next() {
+        let served = match arm {
+            Arm::On => slice(70.0, 43e6),
+            Arm::Off => slice(7_000.0, 3e5),
+        };
+        test.add(served, 17e6);
+    }
+    c.tested(Reason::Held, test.outcome(), S..2 * S);
+    assert_eq!(c.adopted(), Some(Arm::Off));
+    // a hundred times as much, and several segments under way
+    for s in 3..300 {
+        let load = [1e5, 3e5][s as usize % 2];
+        assert_eq!(c.see(&at(s * S, load, 3.0)), Next::Stay);
+    }
+    // other messages may be served better without it
+    let mut other = at(300 * S, 1e5, 3.0);
+    other.load.segments /= 4.0;
+    let next = c.see(&other);
+    assert!(matches!(next, Next::Test { .. }), "{next:?}");
+}
+
+#[test]
+fn the_next_agent_goes_on_with_what_this_one_had_in_force() {
+    let then = adopted().in_force().expect("Nagle's algorithm");
+    let mut next = Controller::new(Params::default());
+    next.resume(then);
+    assert_eq!(next.see(&glimpse(S, 0.0, 0.0)), Next::Stay);
+    let resumed = next.see(&glimpse(2 * S, 1e6, 2.0));
+    assert_eq!(resumed, Next::Recall(Recalled::Before));
+    assert_eq!(next.adopted(), Some(Arm::On));
+    // and soon tests whether that is still so
+    let due = next.next_test().expect("a time");
+    assert_eq!(due, 2 * S + Params::default().first_rest);
+    // the application has asked for it meanwhile
+    let mut next = Controller::new(Params::default());
+    next.resume(then);
+    let asks = Glimpse {
+        app_setting: Arm::On,
+        ..glimpse(S, 1e6, 0.1)
+    };
+    assert_eq!(next.see(&asks), Next::Stay);
+}
+
+#[test]
+fn three_pairs_decide_what_is_plain() {
+    // a second write waits 43 ms for a delayed acknowledgment
+    let served = |arm| match arm {
+        Arm::On => slice(23.0, 43e6),
+        Arm::Off => slice(2_300.0, 3e5),
+    };
+    let found = run(Policy::Latency, 7, |arm, _| served(arm));
+    assert_eq!((found.better, found.pairs), (Some(false), 3));
+    // ten requests a second: some slices have none
+    let mut idle = 0;
+    let found = run(Policy::Latency, 7, |_, n| {
+        idle += u32::from(n % 2 == 0);
+        if n % 2 == 0 {
+            Slice {
+                time: 15e6,
+                ..Slice::default()
+            }
+        } else {
+            slice(100.0, 4e7)
+        }
+    });
+    assert!(found.pairs > 3 && idle > 3, "{found:?}");
+}
+
+#[test]
+fn a_test_ends_undecided_when_its_time_is_up() {
+    let mut test = Switchback::new(Policy::Latency, Params::default(), Arm::Off, Arm::Off, 1)
+        .within(1_200 * MS);
+    let mut time = 0;
+    while test.next().is_some() {
+        test.add(slice(1e5, 1e5), 85e6);
+        time += 85;
+    }
+    assert!((850..=1_200).contains(&time), "{time}");
+    assert_eq!(test.outcome().better, None);
 }
 
 #[test]
@@ -230,13 +344,13 @@ fn slices_are_longer_where_less_is_sent() {
             next => panic!("{next:?}"),
         };
     let (p, fast, slow) = (Params::default(), slice_of(1e9), slice_of(1e3));
-    assert_eq!((fast, slow), (p.shortest, p.longest));
+    assert_eq!((fast, slow), (p.shortest, p.longest.min(80 * MS)));
 }
 
 #[test]
 fn the_same_answer_is_asked_for_less_and_less_often_and_a_shift_asks_at_once() {
     let mut c = Controller::new(Params::default());
-    let (mut now, mut last, mut rests) = (0, 0, Vec::new());
+    let (mut now, mut last, mut rests) = (S, S, Vec::new());
     let mut reason = Reason::New;
     for _ in 0..9 {
         while !matches!(c.see(&glimpse(now, 1e6, 2.0)), Next::Test { .. }) {
@@ -244,7 +358,7 @@ fn the_same_answer_is_asked_for_less_and_less_often_and_a_shift_asks_at_once() {
         }
         rests.push((now - last) / S);
         last = now;
-        c.tested(reason, outcome(Some(true)), now);
+        c.tested(reason, outcome(Some(true)), now - 100 * MS..now);
         assert_eq!(c.adopted(), Some(Arm::On));
         reason = Reason::Due;
     }
@@ -258,72 +372,105 @@ fn the_same_answer_is_asked_for_less_and_less_often_and_a_shift_asks_at_once() {
     assert_eq!(reason, Reason::Shift);
 }
 
-/// Nagle's algorithm was adopted at 1 s, at a load of 1e6 bytes a second.
-fn adopted() -> Controller {
+/// The service was seen at so many bytes a second, and a test found this out by 1 s.
+fn tested(bytes: f64, better: Option<bool>) -> Controller {
     let mut c = Controller::new(Params::default());
-    c.tested(Reason::New, outcome(Some(true)), S);
+    let next = c.see(&glimpse(900 * MS, bytes, 2.0));
+    assert!(matches!(next, Next::Test { .. }), "{next:?}");
+    c.tested(Reason::New, outcome(better), 900 * MS..S);
+    c
+}
+
+/// Nagle's algorithm was adopted at 1 s, and has left the load at 1e6 bytes a second.
+fn adopted() -> Controller {
+    let mut c = tested(1e6, Some(true));
     assert_eq!(c.see(&glimpse(S + 500 * MS, 1e6, 2.0)), Next::Stay);
     c
 }
 
 #[test]
-fn what_was_adopted_under_another_load_is_given_back_where_it_cannot_be_tested() {
+fn what_was_adopted_stays_though_it_changed_the_load_and_leaves_nothing_to_be_seen() {
     let mut c = adopted();
-    assert_eq!(
-        c.see(&glimpse(2 * S, 1e6, 0.5)),
-        Next::Stay,
-        "the same load"
-    );
-    assert_eq!(c.see(&glimpse(2 * S, 1e4, 0.1)), Next::GiveBack);
-    assert_eq!(c.adopted(), None);
-
-    // or may not be: nothing more is lent
-    let mut c = adopted();
-    let hurts = outcome(Some(false));
-    let mut last = Next::Stay;
-    for n in 0..1_000 {
-        let load = if n % 2 == 0 { 2e6 } else { 1e6 };
-        last = c.see(&glimpse(2 * S, load, 2.0));
-        match last {
-            Next::Test { reason, .. } if n == 0 => c.tested(reason, outcome(Some(true)), 2 * S),
-            Next::Test { reason, .. } => {
-                c.tested(reason, hurts, 2 * S);
-                c.tested(reason, outcome(Some(true)), 2 * S);
-                c.see(&glimpse(2 * S + 500 * MS, load, 2.0));
-            }
-            _ => break,
-        }
+    for (n, bytes) in [1e6, 1e8, 1e3, 0.0].into_iter().enumerate() {
+        let later = glimpse((2 + n as u64) * S, bytes, 0.1);
+        assert_eq!(c.see(&later), Next::Stay, "{bytes}");
     }
-    assert_eq!(last, Next::GiveBack);
+    // to test would be to have some of them wait again
+    let due = c.next_test().expect("it was tested");
+    assert_eq!(c.see(&glimpse(due, 1e6, 0.1)), Next::Stay);
+    c.passed_over(Reason::Shift, due..due + S);
+    assert_eq!(c.adopted(), Some(Arm::On), "an aborted test shows nothing");
+    c.tested(Reason::Due, outcome(None), due + S..due + 2 * S);
+    assert_eq!(c.adopted(), Some(Arm::On), "nor does an undecided one");
 }
 
 #[test]
-fn what_was_adopted_is_tested_again_where_batches_leave_little_under_way() {
+fn a_load_that_was_tested_is_not_tested_again_for_a_while() {
+    let mut c = Controller::new(Params::default());
+    let mut tests = Vec::new();
+    let loads = [1e6, 1.5e6, 0.6e6, 2.2e6];
+    for n in 0..570 {
+        let now = S + n * 200 * MS;
+        let load = loads[(n / 3 % 4) as usize] * [0.95, 1.05][(n % 2) as usize];
+        if let Next::Test { reason, .. } = c.see(&glimpse(now, load, 2.0)) {
+            c.tested(reason, outcome(Some(false)), now..now + 100 * MS);
+            tests.push(n / 5);
+        }
+    }
+    assert_eq!(tests.len(), loads.len(), "{tests:?}");
+    let next = c.see(&glimpse(116 * S, 2e7, 2.0));
+    assert!(matches!(next, Next::Test { .. }), "{next:?}");
+}
+
+#[test]
+fn what_a_test_found_under_a_load_is_in_force_whenever_the_load_comes_back() {
     let mut c = adopted();
-    let due = c.next_test().expect("it was tested");
-    let next = c.see(&glimpse(due, 1e6, 0.5));
-    assert!(
-        matches!(
-            next,
-            Next::Test {
-                reason: Reason::Due,
-                ..
-            }
-        ),
-        "{next:?}"
-    );
+    let see = |c: &mut Controller, at, bytes| {
+        // until what the switch has made of the load is seen
+        let seen = [0, 500].map(|ms| c.see(&glimpse(at * S + ms * MS, bytes, 2.0)));
+        seen[0]
+    };
+    let next = see(&mut c, 3, 1e7);
+    assert!(matches!(next, Next::Test { .. }), "{next:?}");
+    c.tested(Reason::Shift, outcome(Some(false)), 3 * S..3 * S + 100 * MS);
+    assert_eq!(see(&mut c, 4, 1e7), Next::Stay);
+    let recall = |age| Next::Recall(Recalled::Test(age));
+    assert_eq!(see(&mut c, 6, 1e6), recall(5 * S));
+    assert_eq!(c.adopted(), Some(Arm::On));
+    assert_eq!(see(&mut c, 8, 1e7), recall(4 * S + 900 * MS));
+    assert_eq!(c.adopted(), None);
+    // but not for ever
+    let next = see(&mut c, 130, 1e6);
+    assert!(matches!(next, Next::Test { .. }), "{next:?}");
+}
+
+#[test]
+fn what_is_held_all_of_a_sudden_is_tested_at_once_and_no_more_than_that() {
+    let mut c = tested(1e6, Some(false));
+    assert_eq!(c.see(&glimpse(2 * S, 1e6, 2.0)), Next::Stay);
+    let held = |now| Glimpse {
+        held: 2e6,
+        ..glimpse(now, 1e6, 0.1)
+    };
+    let next = c.see(&held(3 * S));
+    let Next::Test { reason, .. } = next else {
+        panic!("{next:?}");
+    };
+    assert_eq!(reason, Reason::Held);
+    c.tested(reason, outcome(None), 3 * S..3 * S + 100 * MS);
+    assert_eq!(c.see(&held(4 * S)), Next::Stay);
 }
 
 #[test]
 fn a_stall_or_a_burst_in_one_look_is_no_other_load() {
     let mut c = adopted();
-    let at = |bytes| Glimpse {
-        bytes,
-        ..glimpse(2 * S, 1e6, 2.0)
+    let at = |[least, most]: [f64; 2]| Glimpse {
+        bytes: [least, most],
+        ..glimpse(2 * S, (least + most) / 2.0, 2.0)
     };
     assert_eq!(c.see(&at([0.0, 1e6])), Next::Stay);
     assert_eq!(c.see(&at([1e6, 9e6])), Next::Stay);
-    for other in [[1.5e6, 9e6], [0.0, 0.5e6]] {
+    for other in [[1.5e6, 9e6], [0.0, 0.7e6]] {
         assert!(matches!(
             c.see(&at(other)),
             Next::Test {
@@ -336,45 +483,11 @@ fn a_stall_or_a_burst_in_one_look_is_no_other_load() {
 
 #[test]
 fn an_application_that_asks_for_what_was_adopted_has_it_as_its_own() {
-    let mut c = Controller::new(Params::default());
-    c.tested(Reason::New, outcome(Some(true)), S);
+    let mut c = adopted();
     let mut asks = glimpse(2 * S, 1e6, 2.0);
     asks.app_setting = Arm::On;
     assert_eq!(c.see(&asks), Next::GiveBack);
     assert_eq!(c.adopted(), None);
-}
-
-#[test]
-fn a_test_that_hurt_is_followed_by_a_rest_that_pays_for_it() {
-    let budget = Params::default().budget;
-    let hurt = outcome(Some(false));
-    let mut c = Controller::new(Params::default());
-    c.tested(Reason::New, hurt, S);
-    let cost = hurt.cost(Arm::Off, Params::default().counting);
-    assert!((c.debt(S) - cost).abs() < 1.0);
-    let paid = (S + (cost / budget) as u64).max(S + Params::default().first_rest);
-    let same = c.see(&glimpse(S, 0.0, 2.0));
-    assert_eq!(same, Next::Stay);
-    assert_eq!(c.see(&glimpse(paid - 1, 0.0, 2.0)), Next::Stay);
-    assert!(matches!(c.see(&glimpse(paid, 0.0, 2.0)), Next::Test { .. }));
-    // another load may borrow, but not for ever
-    let mut tests = 0;
-    for n in 0..1_000 {
-        let load = if n % 2 == 0 { 1e6 } else { 2e6 };
-        if let Next::Test { reason, .. } = c.see(&glimpse(2 * S, load, 2.0)) {
-            c.tested(reason, hurt, 2 * S);
-            tests += 1;
-        }
-    }
-    let most = Params::default().longest_rest as f64 * budget / cost;
-    assert!(
-        (2..=most.ceil() as u32).contains(&tests),
-        "{tests} of {most}"
-    );
-    // nobody lost what a better setting gave: only counting is paid for
-    let helped = outcome(Some(true));
-    assert!((helped.cost(Arm::Off, 0.07) - 0.07 * helped.time).abs() < 1.0);
-    assert!(helped.cost(Arm::On, 0.07) > 0.2 * helped.time);
 }
 
 proptest! {
@@ -406,28 +519,36 @@ proptest! {
         prop_assert!((0.0..=1.0).contains(&found.confidence()));
     }
 
-    /// Whatever is seen and found: the next test is never before the last one is paid for, and what is
-    /// in force is either the applications' own or what the last test has shown to be better.
+    /// Whatever is seen and found: tests take no more than the budget in any minute, and what a test adopts it has shown.
     #[test]
-    fn nothing_is_adopted_without_a_test_that_shows_it(
-        seen in prop::collection::vec((0_u64..5_000, 1e3..1e8_f64, 0.0..4.0_f64, 0_u8..3), 1..200),
+    fn tests_stay_in_their_budget_and_adopt_what_they_show(
+        seen in prop::collection::vec(
+            (0_u64..5_000, 1e3..1e8_f64, 0.0..4.0_f64, 0.0..2e6_f64, 0_u8..3),
+            1..200,
+        ),
     ) {
         let p = Params::default();
         let mut c = Controller::new(p);
-        let (mut now, mut paid) = (0, 0);
-        for (wait, bytes, overlap, found) in seen {
+        let (mut now, mut tests) = (0, Vec::new());
+        for (wait, bytes, overlap, held, found) in seen {
             now += wait * MS;
-            let Next::Test { reason, slice } = c.see(&glimpse(now, bytes, overlap)) else {
+            let glimpse = Glimpse { held, ..glimpse(now, bytes, overlap) };
+            let Next::Test { reason, slice, limit } = c.see(&glimpse) else {
                 continue;
             };
-            let borrows = reason == Reason::Shift;
-            prop_assert!(now >= paid || borrows && paid - now < p.longest_rest);
-            prop_assert!(overlap > 1.0 || c.adopted().is_some());
+            let is_there_why = overlap > 1.0 || held >= p.held;
+            prop_assert!(is_there_why);
             prop_assert!((p.shortest..=p.longest).contains(&slice));
             let better = [None, Some(false), Some(true)][usize::from(found)];
-            c.tested(reason, outcome(better), now);
-            prop_assert_eq!(c.adopted().is_some(), better == Some(true));
-            paid = now + (c.debt(now) / p.budget) as u64;
+            let before = c.adopted();
+            now += limit;
+            c.tested(reason, outcome(better), now - limit..now);
+            let adopted = better.map_or(before, |better| better.then_some(Arm::On));
+            prop_assert_eq!(c.adopted(), adopted);
+            tests.push((now, limit));
+            let lately = tests.iter().filter(|(end, _)| end + 60 * S > now);
+            let took: u64 = lately.map(|(_, took)| took).sum();
+            prop_assert!(took as f64 <= p.budget * 60e9 + 1.0, "{}", took);
         }
     }
 }

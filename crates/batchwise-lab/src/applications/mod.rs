@@ -33,6 +33,7 @@ use crate::engine::{Experiment, Judgement, Report, Results, Round, Run, Turn, tw
 use crate::passive::capture::Capture;
 use crate::tails::{Budget, wire};
 use summary::{Errors, Summary};
+pub use table::lacking;
 use table::{APPLICATIONS, Application, Says};
 use truths::Asks;
 

@@ -43,13 +43,19 @@ impl Application {
 
     /// What it needs and this machine lacks.
     pub fn lacks(&self) -> Vec<&'static str> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let is_there = |program: &&str| {
-            std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-        };
-        let needs = self.needs.split_whitespace();
-        needs.filter(|program| !is_there(program)).collect()
+        lacking(self.needs)
     }
+}
+
+/// Which of these programs this machine lacks.
+pub fn lacking(needs: &'static str) -> Vec<&'static str> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |program: &&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    needs
+        .split_whitespace()
+        .filter(|program| !is_there(program))
+        .collect()
 }
 
 const REDIS: (&str, u16) = (

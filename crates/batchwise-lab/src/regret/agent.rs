@@ -32,6 +32,7 @@ pub struct Agent {
 /// A test that goes on.
 struct Test {
     reason: Reason,
+    since: u64,
     switchback: Switchback,
     /// Of a slice, ticks.
     length: u64,
@@ -66,7 +67,8 @@ impl Agent {
     pub fn tick(&mut self, now: u64, passed: &Passed) {
         if let Some(test) = &mut self.test {
             if let Some(outcome) = test.tick(passed) {
-                self.controller.tested(test.reason, outcome, now);
+                let time = test.since..now;
+                self.controller.tested(test.reason, outcome, time);
                 self.test = None;
                 self.seen.clear();
             }
@@ -96,12 +98,19 @@ impl Agent {
             return;
         };
         // what is given back the controller no longer says is adopted
-        if let Next::Test { slice, reason } = self.controller.see(&glimpse) {
+        if let Next::Test {
+            slice,
+            limit,
+            reason,
+        } = self.controller.see(&glimpse)
+        {
             let (seed, in_force) = (self.seed ^ now, self.arm());
             let params = Params::default();
+            let test = Switchback::new(Policy::Latency, params, self.own, in_force, seed);
             self.test = Some(Test {
                 reason,
-                switchback: Switchback::new(Policy::Latency, params, self.own, in_force, seed),
+                since: now,
+                switchback: test.within(limit),
                 length: slice / TICK,
                 usual: Usual::default(),
                 slice: Slice::default(),
@@ -136,6 +145,7 @@ impl Agent {
             ],
             span,
             overlap: (sum.outstanding / ticks as f64).max(sum.seen / span as f64),
+            held: 0.0, // whoever has several under way is tested all the same
         }
     }
 }

@@ -8,7 +8,7 @@ use batchwise_bpf::monotonic_ns;
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::report::{Arms, Decision, DecisionEvent, Known};
-use batchwise_core::tune::{Arm, Outcome, Policy};
+use batchwise_core::tune::{Arm, Knob, OVERLAP, Outcome, Policy};
 
 use super::service::Service;
 use crate::frame::clock::wall_clock_ns;
@@ -30,13 +30,15 @@ impl View for Told {
     const COLUMNS: &'static [Column<Decision>] = &[
         Column::left("time", 12, |d| plain(clock(d.ts_ns))),
         Column::left("service", 21, |d| plain(d.service.clone())),
+        Column::left("side", 6, |d| plain(word(&d.side))),
         Column::left("event", 10, |d| plain(word(&d.event))),
-        Column::left("Nagle", 5, |d| plain(word(&d.nagle))),
+        Column::left("knob", 6, |d| plain(word(&d.knob))),
+        Column::left("is", 3, |d| plain(word(d.in_force()))),
         Column::right("on", 11, |d| plain(latency(d.arms.on))),
         Column::right("off", 11, |d| plain(latency(d.arms.off))),
         Column::right("load", 9, |d| plain(format!("{:.0}/s", d.load_per_s))),
         Column::right("message", 9, |d| plain(format!("{:.0} B", d.message_bytes))),
-        Column::left("why", 0, |d| plain(d.why.clone())),
+        Column::left("why", 0, |d| plain(why(d))),
     ];
     const NAME: &'static str = "tune";
 
@@ -54,6 +56,8 @@ pub struct Decisions {
     output: Output<Told>,
     policy: Policy,
     dry_run: bool,
+    /// Services of which it was said why nothing is tested.
+    untested: BTreeSet<ServiceKey>,
     /// The network namespaces of services that were told of.
     namespaces: BTreeMap<(SocketAddr, Side), BTreeSet<u32>>,
 }
@@ -71,6 +75,7 @@ impl Decisions {
             output: Output::open(form, WhenUnread::GoOn, String::new())?,
             policy,
             dry_run,
+            untested: BTreeSet::new(),
             namespaces: BTreeMap::new(),
         })
     }
@@ -95,6 +100,10 @@ impl Decisions {
         let (load_per_s, message_bytes) = s.messages();
         let last = s.controller.last().map(|(outcome, _)| outcome);
         let costs = costs(s);
+        let in_force = |knob| {
+            let arm = s.arm.filter(|_| event != DecisionEvent::Stop);
+            arm.filter(|_| s.knob == knob).into()
+        };
         let decision = Decision {
             ts_ns: wall_clock_ns(),
             service: key.server.to_string(),
@@ -102,19 +111,22 @@ impl Decisions {
             side: key.side,
             event,
             policy: self.policy.to_string(),
-            nagle: s.arm.filter(|_| event != DecisionEvent::Stop).into(),
-            app_setting: s.app_setting,
+            knob: s.knob,
+            nagle: in_force(Knob::Nagle),
+            delack: in_force(Knob::Delack),
+            app_setting: s.own(),
             load_per_s,
             message_bytes,
             arms: Arms {
                 on: known(s, Arm::On),
                 off: known(s, Arm::Off),
             },
-            gain: last.map(|outcome| outcome.gain),
+            gain: last.map(|outcome| outcome.gain.min(MOST_GAIN)),
             message_cpu_ns: costs.map(|(message, _)| message as u64),
             segment_cpu_ns: costs.map(|(_, segment)| segment as u64),
             pairs: last.map_or(0, |outcome| outcome.pairs),
-            budget_left_ns: -s.controller.debt(monotonic_ns()),
+            budget_left_ns: s.controller.budget_left(monotonic_ns()),
+            advice: s.advice(),
             dry_run: self.dry_run,
             why,
         };
@@ -143,6 +155,11 @@ impl Decisions {
     /// Why things are as they are.
     pub fn explain(&mut self, key: ServiceKey, s: &Service) -> anyhow::Result<()> {
         let now = monotonic_ns();
+        if s.controller.next_test().is_some() {
+            self.untested.remove(&key);
+        } else if !self.untested.insert(key) {
+            return Ok(());
+        }
         let arm = |a| match known(s, a) {
             Some(k) => {
                 let carries = |n| format!("; a CPU here would carry {n:.0}/s");
@@ -156,12 +173,16 @@ impl Decisions {
             None => "not tested".to_owned(),
         };
         let found = match s.controller.last() {
+            None if s.controller.next_test().is_none() => format!(
+                "no test: nothing is held back, and below {OVERLAP} segments under way there is nothing to batch"
+            ),
             None => "no test yet".to_owned(),
             Some((outcome, ended)) => format!(
-                "{}, {:.0} s ago; the next in {:.0} s, or when the load is another",
-                found(outcome),
+                "{}, {:.0} s ago; the next in {:.0} s, or when the load is another; tests took {:.2} s of the last minute",
+                found(s.knob, outcome),
                 now.saturating_sub(*ended) as f64 / 1e9,
-                s.controller.next_test().unwrap_or(now).saturating_sub(now) as f64 / 1e9
+                s.controller.next_test().unwrap_or(now).saturating_sub(now) as f64 / 1e9,
+                s.controller.tested_lately(now) as f64 / 1e9
             ),
         };
         let (load, bytes) = s.messages();
@@ -171,12 +192,13 @@ impl Decisions {
             format!("    CPU time here: {message} a message, {segment} a segment\n")
         });
         self.output.say(&format!(
-            "{name} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; Nagle {}, the applications ask for {}\n    on: {}\n    off: {}\n{costs}    {found}\n",
+            "{name} ({}): {} connections, {load:.0}/s of {bytes:.0} B, {:.1} segments under way on each; {} {}, the applications ask for {}\n    on: {}\n    off: {}\n{costs}    {found}\n",
             word(&key.side),
             s.sockets.len(),
             s.overlap,
+            s.knob,
             word(&s.in_force()),
-            word(&s.app_setting),
+            word(&s.own()),
             arm(Arm::On),
             arm(Arm::Off),
         ))
@@ -204,12 +226,19 @@ fn costs(service: &Service) -> Option<(f64, f64)> {
     Some((byte * service.messages().1, segment))
 }
 
+fn why(decision: &Decision) -> String {
+    match &decision.advice {
+        Some(advice) => format!("{} ({})", decision.why, word(advice)),
+        None => decision.why.clone(),
+    }
+}
+
+/// More is not told: by how much a setting wins under which hardly anything gets through says nothing.
+const MOST_GAIN: f64 = 1_000.0;
+
 /// What a test found, in words.
-pub fn found(outcome: &Outcome) -> String {
-    let other = match outcome.own {
-        Arm::On => "TCP_NODELAY",
-        Arm::Off => "Nagle's algorithm",
-    };
+pub fn found(knob: Knob, outcome: &Outcome) -> String {
+    let other = knob.words(outcome.own.other());
     let Outcome {
         pairs,
         wins,
@@ -222,8 +251,12 @@ pub fn found(outcome: &Outcome) -> String {
         Some(false) => "no better",
         None => "not clearly better",
     };
+    let gain = match *gain {
+        gain if gain > MOST_GAIN => format!(">{MOST_GAIN:.0}"),
+        gain => format!("{gain:.2}"),
+    };
     format!(
-        "{other} was {better}: {wins} of {pairs} pairs won, {losses} lost, {gain:.2} times as good in the median"
+        "{other} was {better}: {wins} of {pairs} pairs won, {losses} lost, {gain} times as good in the median"
     )
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use batchwise_bpf::monotonic_ns;
+use batchwise_bpf::{Control, monotonic_ns};
 use batchwise_core::sense::connection::ServiceKey;
-use batchwise_core::tune::Arm;
-use batchwise_core::tune::report::Known;
+use batchwise_core::tune::report::{Advice, Known};
+use batchwise_core::tune::{Arm, Knob};
 
 use super::decisions;
 use super::service::{Counts, Service};
@@ -25,14 +25,18 @@ pub struct TuneMetrics {
 #[derive(Debug)]
 struct Tuned {
     labels: Labels,
-    in_force: Arm,
-    /// Nagle on, then off, as the last test found.
+    knob: Knob,
+    nagle: Arm,
+    acks_soon: bool,
+    /// On, then off, as the last test found.
     known: [(Arm, Option<Known>); 2],
     /// Requests a second.
     load: f64,
     connections: usize,
     gain: Option<f64>,
+    tested_s: f64,
     budget_left_s: f64,
+    advice: Option<Advice>,
     counts: Counts,
 }
 
@@ -63,19 +67,24 @@ impl Tuned {
         let controller = &service.controller;
         Self {
             labels,
-            in_force: service.in_force(),
+            knob: service.knob,
+            nagle: service.nagle(),
+            acks_soon: service.control(service.arm) == Some(Control::AckSoon),
             known: [Arm::On, Arm::Off].map(|arm| (arm, decisions::known(service, arm))),
             load: service.messages().0,
             connections: service.sockets.len(),
             gain: controller.last().map(|(outcome, _)| outcome.gain),
-            budget_left_s: -controller.debt(monotonic_ns()) / 1e9,
+            tested_s: controller.tested_lately(monotonic_ns()) as f64 / 1e9,
+            budget_left_s: controller.budget_left(monotonic_ns()) / 1e9,
+            advice: service.advice(),
             counts: service.counts,
         }
     }
 
-    /// What is known of each arm, with the arm as a label.
+    /// What is known of each arm of Nagle's algorithm, with the arm as a label.
     fn arms(&self) -> impl Iterator<Item = (Labels, &Known)> {
-        self.known.iter().filter_map(|(arm, known)| {
+        let known = self.known.iter().filter(|_| self.knob == Knob::Nagle);
+        known.filter_map(|(arm, known)| {
             Some((
                 with(self.labels.clone(), "nagle", &word(arm)),
                 known.as_ref()?,
@@ -86,8 +95,13 @@ impl Tuned {
     fn states(&self) -> impl Iterator<Item = (Labels, f64)> {
         [Arm::On, Arm::Off].into_iter().map(|arm| {
             let labels = with(self.labels.clone(), "state", &word(&arm));
-            (labels, f64::from(u8::from(arm == self.in_force)))
+            (labels, f64::from(u8::from(arm == self.nagle)))
         })
+    }
+
+    fn advice(&self) -> Option<(Labels, f64)> {
+        let name = word(&self.advice?);
+        Some((with(self.labels.clone(), "advice", &name), 1.0))
     }
 
     fn outcomes(&self) -> impl Iterator<Item = (Labels, u64)> {
@@ -104,6 +118,11 @@ impl Metrics for TuneMetrics {
             "tune_nagle",
             "Whether Nagle's algorithm is in this state: the arm in force",
             |m| m.services.iter().flat_map(Tuned::states).collect(),
+        ),
+        Family::gauge(
+            "tune_acks_soon",
+            "1: how long acknowledgments wait is cut short",
+            |m| m.of_services(|s| f64::from(u8::from(s.acks_soon))),
         ),
         Family::seconds(
             "tune_latency",
@@ -144,9 +163,19 @@ impl Metrics for TuneMetrics {
             m.of_services(|s| s.connections as f64)
         }),
         Family::seconds(
+            "tune_tests_last_minute",
+            "How much of the last minute tests took",
+            |m| m.of_services(|s| s.tested_s),
+        ),
+        Family::seconds(
             "tune_budget_left",
-            "What tests have cost and is not paid for yet, below 0: time of the service; 0: another may come",
+            "How much of the last minute tests may still take",
             |m| m.of_services(|s| s.budget_left_s),
+        ),
+        Family::gauge(
+            "tune_advice",
+            "1: what to change in the application, by its name on the page about advice",
+            |m| m.services.iter().filter_map(Tuned::advice).collect(),
         ),
         Family::counter(
             "tune_switches",
@@ -217,12 +246,16 @@ mod tests {
         };
         Tuned {
             labels: metrics::service("10.0.0.2:6379".to_owned(), 4_026_531_840, Side::Client),
-            in_force: Arm::On,
+            knob: Knob::Nagle,
+            nagle: Arm::On,
+            acks_soon: false,
             known: [(Arm::On, Some(known)), (Arm::Off, None)],
             load: 5_012.5,
             connections: 12,
             gain: Some(1.25),
-            budget_left_s: -0.25,
+            tested_s: 0.5,
+            budget_left_s: 0.7,
+            advice: Some(Advice::NodelayCosts),
             counts: Counts {
                 switches: 7,
                 adopted: 1,
@@ -246,7 +279,9 @@ mod tests {
             format!("batchwise_tune_confidence{{{service},nagle=\"on\"}} 0.9"),
             format!("batchwise_tune_load_per_second{{{service}}} 5012.5"),
             format!("batchwise_tune_connections{{{service}}} 12.0"),
-            format!("batchwise_tune_budget_left_seconds{{{service}}} -0.25"),
+            format!("batchwise_tune_tests_last_minute_seconds{{{service}}} 0.5"),
+            format!("batchwise_tune_budget_left_seconds{{{service}}} 0.7"),
+            format!("batchwise_tune_advice{{{service},advice=\"BW-NODELAY-COSTS\"}} 1.0"),
             format!("batchwise_tune_switches_total{{{service}}} 7"),
             format!("batchwise_tune_trials_total{{{service},outcome=\"adopt\"}} 1"),
             format!("batchwise_tune_trials_total{{{service},outcome=\"keep\"}} 2"),

@@ -8,8 +8,8 @@ mod place;
 mod service;
 mod test;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Unit;
 use batchwise_core::sense::tracker::Tracker;
 use batchwise_core::tune::report::DecisionEvent;
-use batchwise_core::tune::{Arm, Next, Params, Policy, Reason};
+use batchwise_core::tune::{Arm, BadKnob, InForce, Knob, Next, Params, Policy, Reason, Recalled};
 use clap::Args;
 
 use crate::frame::args::{PortArgs, StayArgs};
@@ -38,9 +38,9 @@ use decisions::{Decisions, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
 use metrics::TuneMetrics;
-use place::{Asked, Place};
+use place::{Asked, Kept, Place};
 use service::{Member, Service};
-use test::Ended;
+use test::{Ended, Plan};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -67,6 +67,10 @@ pub struct TuneArgs {
     /// latency stays under TIME
     #[arg(long, default_value = "latency")]
     policy: Policy,
+    /// What is tested and switched: nagle; delack, acknowledgments that this end delays; or auto, which goes by
+    /// what is held
+    #[arg(long, default_value = "auto", value_name = "nagle|delack|auto", value_parser = parse_knob)]
+    knob: Knobs,
     /// Only sockets made by processes in this cgroup v2 directory or below it (default: the whole
     /// machine)
     #[arg(long, value_name = "DIR")]
@@ -82,7 +86,7 @@ pub struct TuneArgs {
     explain: bool,
     #[command(flatten)]
     stay: StayArgs,
-    /// What tests may cost, as a share of what the service does
+    /// What tests may take of the time, as a share, in any minute
     #[arg(long, default_value_t = Params::default().budget, value_name = "SHARE", value_parser = parse_share)]
     budget: f64,
     /// Test nothing: hold every socket at Nagle on or off
@@ -96,6 +100,17 @@ fn parse_share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("a number from 0 to 1".to_owned()),
+    }
+}
+
+/// One, or whichever has a reason.
+#[derive(Clone, Copy, Debug)]
+struct Knobs(Option<Knob>);
+
+fn parse_knob(text: &str) -> Result<Knobs, BadKnob> {
+    match text {
+        "auto" => Ok(Knobs(None)),
+        text => text.parse().map(|knob| Knobs(Some(knob))),
     }
 }
 
@@ -123,6 +138,8 @@ const LOADING_NICENESS: i32 = 19;
 /// Sockets that are switched between two looks at the heartbeat: about ten milliseconds.
 const AT_A_TIME: usize = 2_048;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
+/// What is in force is written down so often, though nothing changes: an agent that is killed has no time for it.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
 /// After so long it is said what is not seen, as after an interval of `watch`.
 const UNSEEN_EVERY: Duration = Duration::from_secs(1);
 
@@ -161,6 +178,10 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     first_in_line();
     let duration = args.stay.duration;
     let unseen = Unseen::on(&args.ports.numbers);
+    let kept = match args.dry_run || args.hold.is_some() {
+        true => Vec::new(),
+        false => place.kept(),
+    };
     let mut agent = Agent {
         args,
         sensor,
@@ -172,6 +193,11 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         hints,
         tracker: Tracker::new(monotonic_ns()),
         services: HashMap::new(),
+        kept: kept
+            .into_iter()
+            .map(|k| (k.service, (k.knob, k.in_force)))
+            .collect(),
+        kept_at: Instant::now(),
         ticks: Ticks::new(Arc::clone(&stop), LOOK, duration),
         stop,
         explained: Instant::now(),
@@ -204,6 +230,9 @@ struct Agent {
     hints: Option<Hints>,
     tracker: Tracker,
     services: HashMap<ServiceKey, Service>,
+    /// What the agent before this one had in force, and when that of this one was last written down.
+    kept: HashMap<ServiceKey, (Knob, InForce)>,
+    kept_at: Instant,
     ticks: Ticks,
     stop: Arc<AtomicBool>,
     explained: Instant,
@@ -247,6 +276,9 @@ impl Agent {
             self.decide()?;
             self.export(reading.lost_events);
             self.explain()?;
+            if self.kept_at.elapsed() >= KEEP_EVERY {
+                self.keep();
+            }
             let is_restless = self.services.values().any(Service::is_restless);
             let pause = if is_restless { SOON } else { LOOK };
             let pause = (cost * LOOKING_SHARE)
@@ -261,6 +293,8 @@ impl Agent {
         self.tracker.read(reading, None);
         self.guard.beat();
         let (params, now) = (self.params(), monotonic_ns());
+        // what is held is of one knob
+        let knob = self.args.knob.0.or(self.args.hold.map(|_| Knob::Nagle));
         for service in self.services.values_mut() {
             service.begin_look(now);
         }
@@ -272,8 +306,18 @@ impl Agent {
             }
             let is_full = self.services.len() >= MOST_SERVICES;
             match self.services.entry(c.last.service()) {
+                Entry::Occupied(mut service) => service.get_mut().see(c),
                 Entry::Vacant(_) if is_full => self.left_alone += 1,
-                service => service.or_insert_with(|| Service::new(params, now)).see(c),
+                Entry::Vacant(new) => {
+                    let mut service = Service::new(params, knob, now);
+                    if let Some((knob, then)) = self.kept.remove(new.key()) {
+                        service.take(knob);
+                        if service.knob == knob {
+                            service.controller.resume(then);
+                        }
+                    }
+                    new.insert(service).see(c);
+                }
             }
         }
         if self.looked_for_unseen.elapsed() >= UNSEEN_EVERY {
@@ -310,8 +354,12 @@ impl Agent {
             self.control(true)?;
         }
         for key in held {
-            self.actuator.control(&key, self.args.hold)?;
+            let held = self.services[&key].control(self.args.hold);
+            self.actuator.control(&key, held)?;
         }
+        let services = self.services.values();
+        let out_of_line: BTreeSet<_> = services.flat_map(Service::out_of_line).collect();
+        self.actuator.set_all(&out_of_line)?;
         let strays: Vec<_> = self
             .services
             .values()
@@ -333,7 +381,7 @@ impl Agent {
     fn control(&self, switched: bool) -> anyhow::Result<()> {
         for (key, service) in self.services.iter().filter(|(_, s)| s.arm.is_some()) {
             let arm = service.arm.filter(|_| switched);
-            self.actuator.control(key, arm)?;
+            self.actuator.control(key, service.control(arm))?;
         }
         Ok(())
     }
@@ -361,7 +409,9 @@ impl Agent {
     /// Writes down what applications asked for whose sockets are to have something else: should neither
     /// we nor the guard have time to give them back, the next agent does. False: nothing may be switched.
     fn remember(&mut self) -> bool {
-        let services = self.services.iter().filter(|(_, s)| s.arm.is_some());
+        let is_overridden =
+            |(_, s): &(&ServiceKey, &Service)| s.arm.is_some() && s.knob == Knob::Nagle;
+        let services = self.services.iter().filter(is_overridden);
         let settings = services.flat_map(|(key, service)| {
             let port = key.server.port();
             let asked = move |s: &Member| {
@@ -405,52 +455,84 @@ impl Agent {
             match service.controller.see(&glimpse) {
                 Next::Stay => {}
                 Next::Test { reason, .. } if self.args.dry_run => {
-                    let why = format!("{}; a dry run tests nothing", words(reason));
-                    service.controller.passed_over(reason, glimpse.now);
+                    let why = format!("{}; a dry run tests nothing", words(service.knob, reason));
+                    let now = glimpse.now;
+                    service.controller.passed_over(reason, now..now);
                     self.decisions
                         .tell(key, service, DecisionEvent::WouldProbe, why)?;
                 }
-                Next::Test { slice, reason } => {
-                    self.try_out(key, Duration::from_nanos(slice), reason)?;
+                Next::Test {
+                    slice,
+                    limit,
+                    reason,
+                } => {
+                    let slice = Duration::from_nanos(slice);
+                    let plan = Plan {
+                        slice,
+                        limit,
+                        reason,
+                    };
+                    self.try_out(key, plan)?;
                 }
                 Next::GiveBack => {
-                    let owners = self.owners()?;
-                    self.switch(key, None, &owners)?;
-                    let why = "what was adopted is no longer the case: the load is another one and cannot be tested, or the applications ask for it themselves";
-                    let service = &self.services[&key];
-                    self.decisions
-                        .tell(key, service, DecisionEvent::GiveBack, why.to_owned())?;
+                    let why = "the applications ask for what was adopted themselves";
+                    self.put(key, None, why.to_owned())?;
+                }
+                Next::Recall(from) => {
+                    let why = match from {
+                        Recalled::Test(age) => format!(
+                            "a load like this one was tested {:.0} s ago",
+                            age as f64 / 1e9
+                        ),
+                        Recalled::Before => "the agent before this one had it in force".to_owned(),
+                    };
+                    let arm = service.controller.adopted();
+                    self.put(key, arm, why)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// Has the service's sockets at this setting without a test.
+    fn put(&mut self, key: ServiceKey, arm: Option<Arm>, why: String) -> anyhow::Result<()> {
+        let owners = self.owners()?;
+        self.switch(key, arm, &owners)?;
+        self.keep();
+        let event = match arm {
+            Some(_) => DecisionEvent::Adopt,
+            None => DecisionEvent::GiveBack,
+        };
+        self.decisions.tell(key, &self.services[&key], event, why)
+    }
+
     /// Tests the other setting of a service, and goes by what is found.
-    fn try_out(&mut self, key: ServiceKey, slice: Duration, reason: Reason) -> anyhow::Result<()> {
+    fn try_out(&mut self, key: ServiceKey, plan: Plan) -> anyhow::Result<()> {
+        let reason = plan.reason;
         self.decisions.tell(
             key,
             &self.services[&key],
             DecisionEvent::Probe,
-            words(reason).to_owned(),
+            words(self.services[&key].knob, reason).to_owned(),
         )?;
         let owners = self.owners()?;
-        let ended = self.test(key, slice, &owners)?;
-        let now = monotonic_ns();
+        let begin = monotonic_ns();
+        let ended = self.test(key, plan, &owners)?;
+        let time = begin..monotonic_ns();
         let Some(service) = self.services.get_mut(&key) else {
             return Ok(());
         };
         let (event, why) = match ended {
             Ended::Decided(outcome) => {
-                service.controller.tested(reason, outcome, now);
-                let event = match service.controller.adopted() {
-                    Some(_) => DecisionEvent::Adopt,
-                    None => DecisionEvent::Keep,
+                service.controller.tested(reason, outcome, time.clone());
+                let event = match outcome.better {
+                    Some(true) => DecisionEvent::Adopt,
+                    _ => DecisionEvent::Keep,
                 };
-                (event, found(&outcome))
+                (event, found(service.knob, &outcome))
             }
             Ended::Aborted(why) => {
-                service.controller.passed_over(reason, now);
+                service.controller.passed_over(reason, time.clone());
                 (DecisionEvent::Abort, why)
             }
             Ended::Stopped => return Ok(()),
@@ -458,9 +540,26 @@ impl Agent {
         service.counts.count(event);
         let arm = service.controller.adopted();
         // the test has read what all connections did
-        self.services.values_mut().for_each(|s| s.forget_looks(now));
+        self.services
+            .values_mut()
+            .for_each(|s| s.forget_looks(time.end));
         self.switch(key, arm, &owners)?;
+        self.keep();
         self.decisions.tell(key, &self.services[&key], event, why)
+    }
+
+    /// What is in force is written down for the next agent.
+    fn keep(&mut self) {
+        self.kept_at = Instant::now();
+        let in_force = self.services.iter().filter_map(|(service, s)| {
+            let in_force = s.controller.in_force()?;
+            Some(Kept {
+                service: *service,
+                knob: s.knob,
+                in_force,
+            })
+        });
+        self.place.keep(&in_force.collect::<Vec<_>>());
     }
 
     fn params(&self) -> Params {
@@ -504,6 +603,7 @@ impl Agent {
     }
 
     fn finish(mut self) -> anyhow::Result<()> {
+        self.keep();
         self.give_back()?;
         for (key, service) in &self.services {
             let why = "the agent ends: every socket has its application's own setting back";
@@ -514,9 +614,11 @@ impl Agent {
     }
 }
 
-fn words(reason: Reason) -> &'static str {
+fn words(knob: Knob, reason: Reason) -> &'static str {
     match reason {
         Reason::New => "was not tested yet",
+        Reason::Held if knob == Knob::Delack => "the other end waits for acknowledgments",
+        Reason::Held => "Nagle's algorithm holds messages back",
         Reason::Shift => "the load is another one than the tested",
         Reason::Due => "the last test is long enough ago",
     }

@@ -1,5 +1,6 @@
-//! An agent's place: the lock that keeps other agents off its cgroup, and the record of what the
-//! applications asked for, which outlives agent and guard. Both are in the run folder, root's alone.
+//! An agent's place: the lock that keeps other agents off its cgroup, the record of what the applications
+//! asked for, which outlives agent and guard, and what was in force, for the next agent. All are in the run folder,
+//! root's alone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -11,7 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use batchwise_core::sense::connection::ServiceKey;
+use batchwise_core::tune::{InForce, Knob};
 use nix::fcntl::Flock;
+use serde::{Deserialize, Serialize};
 
 use crate::frame::control::{lock, run_folder};
 use crate::frame::whole::replace;
@@ -33,9 +37,21 @@ pub struct Asked {
     pub port: u16,
 }
 
+/// A service whose sockets had another setting than their applications asked for.
+#[derive(Serialize, Deserialize)]
+pub struct Kept {
+    pub service: ServiceKey,
+    pub knob: Knob,
+    pub in_force: InForce,
+}
+
+/// What was in force so long ago is out of date.
+const OUTDATED: Duration = Duration::from_secs(120);
+
 pub struct Place {
     lock: Flock<File>,
     record: PathBuf,
+    in_force: PathBuf,
     written: Settings,
     /// Of an earlier agent, and not given back yet.
     left: Settings,
@@ -58,6 +74,7 @@ impl Place {
                 return Ok(Self {
                     lock,
                     record,
+                    in_force: folder.join(format!("tune-{inode}.in-force")),
                     written: left.clone(),
                     left,
                 });
@@ -81,6 +98,31 @@ impl Place {
         write(&self.record, &settings)?;
         self.written = settings;
         Ok(())
+    }
+
+    /// For the next agent. It can do without: it tests anew.
+    pub fn keep(&self, kept: &[Kept]) {
+        if kept.is_empty() {
+            // one that is not there was never needed
+            let _ = fs::remove_file(&self.in_force);
+            return;
+        }
+        let text = serde_json::to_string(&(boot_id(), kept)).map_err(Into::into);
+        let done = text.and_then(|text| replace(&self.in_force, &text));
+        if let Err(error) = done {
+            tracing::debug!("what is in force is not kept: {error}");
+        }
+    }
+
+    /// What the agent before this one kept a moment ago.
+    pub fn kept(&self) -> Vec<Kept> {
+        let age = fs::metadata(&self.in_force).and_then(|file| file.modified());
+        let is_new = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < OUTDATED));
+        let text = fs::read_to_string(&self.in_force).unwrap_or_default();
+        match serde_json::from_str::<(String, Vec<Kept>)>(&text) {
+            Ok((boot, kept)) if is_new && boot == boot_id() => kept,
+            _ => Vec::new(),
+        }
     }
 
     /// Where that is written down.

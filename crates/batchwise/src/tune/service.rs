@@ -1,19 +1,33 @@
 //! A service that is tuned: from what the kernel keeps of its sockets to what its controller is told.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use batchwise_bpf::Socket;
+use batchwise_bpf::{Control, Socket};
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
+use batchwise_core::tune::report::Advice;
 use batchwise_core::tune::report::DecisionEvent;
-use batchwise_core::tune::{Arm, Controller, Glimpse, Load, Params};
+use batchwise_core::tune::{Arm, Controller, Glimpse, Knob, Load, OVERLAP, Params};
 
-/// A controller is told of so many looks at a time.
+/// A controller is told of so many looks at a time, …
 const LOOKS: usize = 3;
+/// … and what Nagle's algorithm holds is counted over so many, as a look sees it or not.
+const HELD_LOOKS: usize = 12;
+
+/// After acknowledgments for which the other end waits, connections are quiet for less than this part of the time that those took.
+const MOST_QUIET: u64 = 4;
 
 /// What its sockets are set to, and what they do.
 pub struct Service {
+    /// What is switched now, …
+    pub knob: Knob,
     pub controller: Controller,
+    /// … and the controller of what is not.
+    other: Controller,
+    /// Whether that may change.
+    is_free: bool,
+    /// What is held for so long is a reason, ns.
+    hold: f64,
     /// What is in force, if not each application's own setting.
     pub arm: Option<Arm>,
     /// What most of the applications asked for.
@@ -22,12 +36,18 @@ pub struct Service {
     pub load: Load,
     /// Segments under way on a connection that sends.
     pub overlap: f64,
+    /// How long Nagle's algorithm holds a segment back, in the mean, ns, …
+    pub held: f64,
+    /// … and how long an acknowledgment waits for which the other end waits.
+    pub acks_held: f64,
     pub counts: Counts,
     /// Was its start told?
     pub started: bool,
     /// The last looks, the oldest first, and when the last of them ended.
     seen: VecDeque<Seen>,
     seen_until: u64,
+    /// More of them, the newest first.
+    holds: VecDeque<Seen>,
     last_seen: Instant,
 }
 
@@ -42,6 +62,8 @@ pub struct Member {
     pub app_nodelay: bool,
     /// It is not to be switched now: the application holds back itself.
     pub corked: bool,
+    /// How long acknowledgments wait is cut short.
+    pub ack_soon: bool,
 }
 
 /// What has happened so far, by kind.
@@ -73,6 +95,13 @@ struct Seen {
     bytes: u64,
     bytes_sent: u64,
     segments_sent: u64,
+    /// Connections on which Nagle's algorithm holds something, …
+    held: u64,
+    /// … on which an acknowledgment waits, and on which nobody waits for anything, …
+    ack_due: u64,
+    quiet: u64,
+    /// … and acknowledgments that left without data.
+    acks: u64,
     /// Connections that sent, …
     sending: u64,
     /// … bytes that they had outstanding …
@@ -82,18 +111,26 @@ struct Seen {
 }
 
 impl Service {
-    pub fn new(params: Params, now: u64) -> Self {
+    /// `knob`: the one that it is always about; `None`: what is held says which.
+    pub fn new(params: Params, knob: Option<Knob>, now: u64) -> Self {
         Self {
+            knob: knob.unwrap_or(Knob::Nagle),
             controller: Controller::new(params),
+            other: Controller::new(params),
+            is_free: knob.is_none(),
+            hold: params.held,
             arm: None,
             app_setting: Arm::On,
             sockets: Vec::new(),
             load: Load::default(),
             overlap: 0.0,
+            held: 0.0,
+            acks_held: 0.0,
             counts: Counts::default(),
             started: false,
             seen: VecDeque::new(),
             seen_until: now,
+            holds: VecDeque::new(),
             last_seen: Instant::now(),
         }
     }
@@ -123,6 +160,11 @@ impl Service {
             return;
         }
         self.last_seen = Instant::now();
+        let vitals = &c.last.vitals;
+        seen.held += u64::from(vitals.held);
+        seen.ack_due += u64::from(vitals.ack_due);
+        seen.quiet += u64::from(!vitals.ack_due && vitals.outstanding == 0);
+        seen.acks += u64::from(c.acks);
         if c.sent[1] > 0 {
             seen.sending += 1;
             seen.outstanding += u64::from(c.last.vitals.outstanding);
@@ -133,12 +175,19 @@ impl Service {
             netns: c.last.netns,
             nodelay: c.last.nagle_off,
             app_nodelay: c.last.app_nagle_off,
-            corked: c.last.vitals.corked,
+            corked: vitals.corked,
+            ack_soon: vitals.ack_soon,
         });
     }
 
     /// All its connections were seen.
     pub fn end_look(&mut self) {
+        if let Some(seen) = self.seen.back() {
+            self.holds.truncate(HELD_LOOKS - 1);
+            self.holds.push_front(*seen);
+        }
+        (self.held, self.acks_held) = (self.held(), self.acks_held());
+        self.choose();
         let asked = self.sockets.iter().filter(|s| s.app_nodelay).count();
         if !self.sockets.is_empty() {
             self.app_setting = match 2 * asked > self.sockets.len() {
@@ -172,14 +221,66 @@ impl Service {
         let of_each = self.messages().0.max(self.load.segments) / (sending / LOOKS as f64);
         let round_trip = sum(|seen| seen.round_trips) as f64 / sending;
         self.overlap = held.max(of_each * round_trip / 1e9);
+        let (overlap, held) = match self.knob {
+            Knob::Nagle => (self.overlap, self.held),
+            Knob::Delack => (0.0, self.acks_held),
+        };
         Some(Glimpse {
             now: self.seen_until,
-            app_setting: self.app_setting,
+            app_setting: self.own(),
             load: self.load,
             bytes,
             span,
-            overlap: self.overlap,
+            overlap,
+            held,
         })
+    }
+
+    /// What has a reason is switched, and stays so while something is adopted.
+    fn choose(&mut self) {
+        let nagle = self.held >= self.hold || self.overlap >= OVERLAP;
+        let delack = self.acks_held >= self.hold;
+        let wanted = match self.knob {
+            Knob::Nagle if delack && !nagle => Knob::Delack,
+            Knob::Delack if nagle && !delack => Knob::Nagle,
+            _ => return,
+        };
+        if self.controller.adopted().is_none() {
+            self.take(wanted);
+        }
+    }
+
+    /// This is switched from now on.
+    pub fn take(&mut self, knob: Knob) {
+        if self.is_free && knob != self.knob {
+            self.knob = knob;
+            std::mem::swap(&mut self.controller, &mut self.other);
+            self.controller.share_budget(&self.other);
+        }
+    }
+
+    /// By Little's law: connections on which something is held, over segments a second. One look alone says nothing.
+    fn held(&self) -> f64 {
+        let looks = self.holds.iter().filter(|seen| seen.held > 0).count();
+        let time: u64 = self.holds.iter().map(|seen| seen.held * seen.time).sum();
+        let segments: u64 = self.holds.iter().map(|seen| seen.segments_sent).sum();
+        match looks {
+            0 | 1 => 0.0,
+            _ => time as f64 / segments.max(1) as f64,
+        }
+    }
+
+    /// The same of acknowledgments that left without data. An acknowledgment for which nobody waits is followed by
+    /// quiet: the next request comes when it likes. One for which the other end waits is followed by what it held.
+    fn acks_held(&self) -> f64 {
+        let looks = self.holds.iter().filter(|seen| seen.ack_due > 0).count();
+        let sum = |of: fn(&Seen) -> u64| self.holds.iter().map(of).sum::<u64>();
+        let (due, quiet) = (sum(|s| s.ack_due * s.time), sum(|s| s.quiet * s.time));
+        let acks = sum(|s| s.acks);
+        match looks >= 2 && acks >= 2 && MOST_QUIET * quiet <= due {
+            true => due as f64 / acks as f64,
+            false => 0.0,
+        }
     }
 
     /// Whether it is to be looked at again soon.
@@ -196,12 +297,55 @@ impl Service {
     /// What was seen of it during a test says nothing of what it does by itself.
     pub fn forget_looks(&mut self, now: u64) {
         self.seen.clear();
+        self.holds.clear();
         self.seen_until = now;
     }
 
     /// The setting in force.
     pub fn in_force(&self) -> Arm {
-        self.arm.unwrap_or(self.app_setting)
+        self.arm.unwrap_or(self.own())
+    }
+
+    /// That of the applications. None asks for how long acknowledgments wait.
+    pub fn own(&self) -> Arm {
+        match self.knob {
+            Knob::Nagle => self.app_setting,
+            Knob::Delack => Arm::On,
+        }
+    }
+
+    /// Nagle's algorithm at most of its sockets.
+    pub fn nagle(&self) -> Arm {
+        match self.knob {
+            Knob::Nagle => self.in_force(),
+            Knob::Delack => self.app_setting,
+        }
+    }
+
+    /// What its sockets are to have with this arm.
+    pub fn control(&self, arm: Option<Arm>) -> Option<Control> {
+        match self.knob {
+            Knob::Nagle => arm.map(Control::Nagle),
+            Knob::Delack => (arm == Some(Arm::Off)).then_some(Control::AckSoon),
+        }
+    }
+
+    /// What is wrong with the applications' own setting, as far as that is known.
+    pub fn advice(&self) -> Option<Advice> {
+        let better = self.controller.better()?;
+        Some(self.knob.advice(better))
+    }
+
+    /// The network namespaces that its sockets are in, …
+    pub fn namespaces(&self) -> BTreeSet<u32> {
+        self.sockets.iter().map(|s| s.netns).collect()
+    }
+
+    /// … of those whose acknowledgments do not wait as long as they should.
+    pub fn out_of_line(&self) -> BTreeSet<u32> {
+        let soon = self.control(self.arm) == Some(Control::AckSoon);
+        let astray = self.sockets.iter().filter(|s| s.ack_soon != soon);
+        astray.map(|s| s.netns).collect()
     }
 
     /// Its sockets, as they are to be with this arm (`None`: as their applications asked).
@@ -211,8 +355,9 @@ impl Service {
 
     /// Those that are not as they should be: opened, or changed by their applications, since.
     pub fn stragglers(&self) -> impl Iterator<Item = Socket> + '_ {
-        let strays = |s: &&Member| s.with(self.arm).nodelay != s.nodelay && !s.corked;
-        self.sockets.iter().filter(strays).map(|s| s.with(self.arm))
+        let arm = self.arm.filter(|_| self.knob == Knob::Nagle);
+        let strays = move |s: &&Member| s.with(arm).nodelay != s.nodelay && !s.corked;
+        self.sockets.iter().filter(strays).map(move |s| s.with(arm))
     }
 
     /// How long ago it had a connection.

@@ -8,13 +8,13 @@ use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::sense::wire::{Item, Queue};
-use batchwise_core::tune::{Arm, Outcome, Slice, Switchback, Usual};
+use batchwise_core::tune::{Arm, Knob, Outcome, Reason, Slice, Switchback, Usual};
 
 use super::Agent;
 
 /// Counting has begun: until every connection that is used has had an event.
 const WARM_UP: Duration = Duration::from_millis(5);
-/// After a switch, before a slice begins: what was under way has left.
+/// After a switch, before a slice begins: what was under way has left. What is held stays longer, half a slice.
 const SETTLE: Duration = Duration::from_millis(2);
 /// Looking and switching may take this part of a slice.
 const SHARE: u32 = 10;
@@ -22,6 +22,16 @@ const SHARE: u32 = 10;
 const TRIED: u32 = 2;
 /// Connections that are being written to while they are read are read again so often.
 const TRIES: u32 = 10;
+
+/// What a test is to be like.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    /// How long a slice is.
+    pub slice: Duration,
+    /// How long all may take, ns.
+    pub limit: u64,
+    pub reason: Reason,
+}
 
 /// How a test ended.
 pub enum Ended {
@@ -35,39 +45,36 @@ pub enum Ended {
 /// Of a service: its connections when the test began. Those that are opened meanwhile are not switched.
 struct Tested {
     key: ServiceKey,
+    knob: Knob,
     cookies: HashSet<u64>,
     clocks: Clocks,
 }
 
 impl Agent {
-    /// Tests the other setting on the service, in slices of this length. Its sockets are left as the last
-    /// slice had them.
+    /// Tests the other setting on the service, as planned. Its sockets are left as the last slice had them.
     pub(super) fn test(
         &mut self,
         key: ServiceKey,
-        length: Duration,
+        plan: Plan,
         owners: &Owners,
     ) -> anyhow::Result<Ended> {
         self.sensor.begin()?;
-        let ended = self.slices(key, length, owners);
+        let ended = self.slices(key, plan, owners);
         self.sensor.detach();
         ended
     }
 
-    fn slices(
-        &mut self,
-        key: ServiceKey,
-        length: Duration,
-        owners: &Owners,
-    ) -> anyhow::Result<Ended> {
+    fn slices(&mut self, key: ServiceKey, plan: Plan, owners: &Owners) -> anyhow::Result<Ended> {
+        let begin = Instant::now();
         if !self.pause(WARM_UP)? {
             return Ok(Ended::Stopped);
         }
         let service = &self.services[&key];
-        let (own, in_force) = (service.app_setting, service.in_force());
+        let (own, in_force) = (service.own(), service.in_force());
         let cookies = || service.sockets.iter().map(|s| s.cookie);
         let tested = Tested {
             key,
+            knob: service.knob,
             cookies: cookies().collect(),
             clocks: owners.clocks(cookies()),
         };
@@ -80,7 +87,8 @@ impl Agent {
         }
 
         let (policy, seed) = (self.args.policy, monotonic_ns());
-        let mut test = Switchback::new(policy, self.params(), own, in_force, seed);
+        let limit = plan.limit.saturating_sub(begin.elapsed().as_nanos() as u64);
+        let mut test = Switchback::new(policy, self.params(), own, in_force, seed).within(limit);
         let mut usual = Usual::default();
         while let Some(arm) = test.next() {
             let begin = Instant::now();
@@ -91,8 +99,8 @@ impl Agent {
             switching = switching.min(begin.elapsed());
             switches += 1;
             let length = match switches > TRIED {
-                true => length.max(SHARE * (switching + effort * 2)),
-                false => length,
+                true => plan.slice.max(SHARE * (switching + effort * 2)),
+                false => plan.slice,
             };
             if length.as_nanos() > u128::from(self.params().longest) {
                 let connections = self.services[&key].sockets.len();
@@ -101,7 +109,11 @@ impl Agent {
                     switching + effort
                 )));
             }
-            if !self.pause(SETTLE)? {
+            let settle = match plan.reason {
+                Reason::Held => length / 2,
+                _ => SETTLE,
+            };
+            if !self.pause(settle)? {
                 return Ok(Ended::Stopped);
             }
             self.count(&tested)?;
@@ -159,15 +171,20 @@ impl Agent {
         };
         let (before, in_force) = (service.arm, service.in_force());
         service.arm = arm;
-        if arm.is_some() && !self.remember() {
+        let (knob, control) = (service.knob, service.control(arm));
+        if arm.is_some() && knob == Knob::Nagle && !self.remember() {
             self.services.entry(key).and_modify(|s| s.arm = before);
             return Ok(false);
         }
-        self.actuator.control(&key, arm)?;
+        self.actuator.control(&key, control)?;
         let Some(service) = self.services.get_mut(&key) else {
             return Ok(true);
         };
         service.counts.switches += u64::from(service.in_force() != in_force);
+        if knob == Knob::Delack {
+            self.actuator.set_all(&service.namespaces())?;
+            return Ok(true);
+        }
         let sockets: Vec<_> = service.with(arm).collect();
         self.set(owners, &sockets)?;
         if arm.is_none() {
@@ -189,7 +206,7 @@ impl Agent {
             let is_tested = |c: &&TrackedConnection| tested.cookies.contains(&c.last.cookie);
             for c in self.tracker.connections().filter(is_tested) {
                 torn |= c.stage == Stage::Missing;
-                sum.see(c, side);
+                sum.see(c, tested.knob, side);
             }
             if !torn {
                 break;
@@ -223,7 +240,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn see(&mut self, c: &TrackedConnection, side: Side) {
+    fn see(&mut self, c: &TrackedConnection, knob: Knob, side: Side) {
         self.bytes += c.bytes;
         self.sent += c.sent[0];
         self.segments += c.sent[1];
@@ -232,15 +249,28 @@ impl Counted {
         let Some(flow) = &c.flow else {
             return;
         };
-        // of a request here: a client's until its response is read, a server's from its arrival until
-        // its response is acknowledged
-        let queues: &[Queue] = match side {
-            Side::Client => &[Queue::Unacked, Queue::Unread],
-            Side::Server => &[Queue::Unread, Queue::Turnaround, Queue::Unacked],
+        if knob == Knob::Delack {
+            // what the other end holds is in no queue here, but in the turn
+            self.waited += flow.turns.took;
+            self.done += u64::from(flow.turns.over);
+            return;
+        }
+        // of a request here: a client's until its response is read; a server's from its arrival until its response has
+        // left, as a client may acknowledge that late whatever the setting
+        let of = |queue| flow.here(Item::Calls, queue);
+        let (waited, done) = match side {
+            Side::Client => {
+                let sent = of(Queue::Unacked);
+                (sent.integral + of(Queue::Unread).integral, sent.total)
+            }
+            Side::Server => {
+                let answered = of(Queue::Turnaround);
+                let here = of(Queue::Unread).integral + answered.integral;
+                (here + flow.unsent.time, answered.total)
+            }
         };
-        let waited = |queue: &Queue| flow.here(Item::Calls, *queue).integral;
-        self.waited += queues.iter().map(waited).sum::<u64>();
-        self.done += flow.here(Item::Calls, Queue::Unacked).total;
+        self.waited += waited;
+        self.done += done;
     }
 
     fn add(&mut self, next: &Self) {

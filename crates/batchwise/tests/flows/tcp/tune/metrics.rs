@@ -58,7 +58,7 @@ fn a_scrape_of_a_running_tuner_counts_the_tests_that_its_log_shows() {
     let latency = of("batchwise_tune_latency_seconds");
     assert!((1e-6..1.0).contains(&latency), "{scraped}");
     assert!((0.0..=1.0).contains(&of("batchwise_tune_confidence")));
-    assert!(of("batchwise_tune_budget_left_seconds") <= 0.0);
+    assert!((0.0..=1.2).contains(&of("batchwise_tune_budget_left_seconds")));
     assert!(of("batchwise_tune_messages_per_second") > 0.0, "{scraped}");
     assert!(of("batchwise_tune_gain") > 0.0, "{scraped}");
     let state = |s| sample(&scraped, "batchwise_tune_nagle", &format!("state=\"{s}\""));

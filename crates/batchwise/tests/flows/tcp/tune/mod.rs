@@ -7,13 +7,16 @@ mod sockets;
 
 mod app_settings;
 mod death;
+mod delack;
 mod dry_run;
 mod endings;
+mod held;
 mod long_options;
 mod metrics;
 mod record;
 mod takeover;
 mod trials;
+mod whose;
 
 mod long {
     mod churn;

@@ -15,7 +15,7 @@ mod memcached;
 mod packets;
 mod turns;
 mod unseen;
-mod whose;
+pub mod whose;
 
 mod long {
     mod pause;

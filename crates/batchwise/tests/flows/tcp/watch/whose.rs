@@ -17,7 +17,7 @@ const OTHER: u16 = 17_023;
 pub type Pair = [TcpStream; 2];
 
 /// A client that has this port as its own.
-fn from_port(host: &Host, port: u16, to: &TcpListener) -> Pair {
+pub fn from_port(host: &Host, port: u16, to: &TcpListener) -> Pair {
     let server = to.local_addr().expect("its address");
     let client = host.inside(|| {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;

@@ -1,0 +1,441 @@
+//! Experiment `held`: servers that answer in two small writes and leave Nagle's algorithm on, so that the second waits
+//! for a delayed acknowledgment. As they are, with the cure by hand, and with `batchwise tune`: at the server, where the cure is
+//! TCP_NODELAY, and at the client, where it is to acknowledge sooner.
+
+mod summary;
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use batchwise_core::tune::Knob;
+use batchwise_core::tune::report::{Decision, DecisionEvent};
+use batchwise_testbed::bpf_stats::wait_attached;
+use batchwise_testbed::host::Role;
+use batchwise_testbed::lines::Printing;
+use batchwise_testbed::process::{Process, now_ns};
+use batchwise_testbed::server;
+use batchwise_testbed::topology::{SERVER_IP, TwoHosts};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::Context;
+use crate::applications::{Missing, lacking};
+use crate::engine::color::{BATCHWISE, NAGLE, NODELAY};
+use crate::engine::report::Part;
+use crate::engine::text::{maybe_duration, name, ratio};
+use crate::engine::{
+    Axis, Experiment, Figure, Report, Results, Round, Run, Table, Turn, two_hosts,
+};
+use summary::{Compared, Summary};
+
+pub struct Held;
+
+const PORT: u16 = 8090;
+/// What the agent has to find out.
+const LEARNING: Duration = Duration::from_secs(3);
+/// For a server to end, and an agent.
+const GRACE: Duration = Duration::from_secs(5);
+/// No request takes that long unless it is held: the least that a delayed acknowledgment takes (TCP_DELACK_MIN).
+const HOLD_NS: f64 = 40e6;
+
+/// A server that people use. `DIR` is the folder with what `scripts/` holds.
+#[derive(Debug)]
+pub struct Server {
+    name: &'static str,
+    needs: &'static str,
+    prepare: &'static str,
+    run: &'static str,
+}
+
+const SERVERS: &[Server] = &[
+    Server {
+        name: "python",
+        needs: "python3 h2load",
+        prepare: "",
+        run: "python3 $DIR/server.py $PORT",
+    },
+    Server {
+        name: "node",
+        needs: "node h2load",
+        prepare: "",
+        run: "node $DIR/server.js $PORT",
+    },
+    Server {
+        name: "jdk",
+        needs: "javac java h2load",
+        prepare: "javac -d $DIR $DIR/Server.java",
+        run: "java -cp $DIR Server $PORT",
+    },
+    Server {
+        name: "go-proxy",
+        needs: "go h2load",
+        prepare: "cd $DIR && go build -o proxy proxy.go",
+        run: "$DIR/proxy $PORT",
+    },
+];
+
+const FILES: [(&str, &str); 4] = [
+    ("server.py", include_str!("scripts/server.py")),
+    ("server.js", include_str!("scripts/server.js")),
+    ("Server.java", include_str!("scripts/Server.java")),
+    ("proxy.go", include_str!("scripts/proxy.go")),
+];
+
+/// Who sees to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// Nobody.
+    Own,
+    /// An agent that holds the cure, as one would by hand.
+    Hand,
+    /// `batchwise tune`.
+    Tune,
+}
+
+impl Who {
+    const ALL: [Self; 3] = [Self::Own, Self::Hand, Self::Tune];
+}
+
+#[derive(Clone, Copy)]
+pub struct Arm {
+    server: &'static Server,
+    knob: Knob,
+    load: Load,
+    who: Who,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    pub connections: u32,
+    /// Each asks ten times a second, or else as soon as it is answered.
+    pub paced: bool,
+}
+
+impl Load {
+    pub fn name(self) -> String {
+        let pace = if self.paced {
+            "10/s each"
+        } else {
+            "closed loop"
+        };
+        format!("{} connections, {pace}", self.connections)
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    pub server: String,
+    /// Nagle's algorithm, with the agent at the server, or delayed acknowledgments, with the agent at the client.
+    pub knob: Knob,
+    pub load: Load,
+    pub who: Who,
+    pub requests: usize,
+    /// Of the requests after the first three seconds.
+    pub mean_ns: Option<f64>,
+    /// The mean of each second.
+    pub seconds_ns: Vec<Option<f64>>,
+    /// From the load's begin to the agent's first adoption, s.
+    pub adopted_s: Option<f64>,
+    /// Requests that were held though they began after that.
+    pub held_after: Option<usize>,
+    pub events: Vec<DecisionEvent>,
+}
+
+pub struct Stage {
+    dir: TempDir,
+    hosts: TwoHosts,
+}
+
+impl Stage {
+    fn shell(&self, script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script]).env("DIR", self.dir.path());
+        command.env("PORT", PORT.to_string());
+        // what MPTCP carries is not seen
+        command.env("GODEBUG", "multipathtcp=0");
+        command
+    }
+
+    fn server(&self, context: &Context, arm: &Arm) -> Result<Process> {
+        let command = self.shell(&format!("exec {}", arm.server.run));
+        let names = (arm.server.name, "dash");
+        let host = &self.hosts.server;
+        server::start(host, names, command, PORT, |_| Ok(()), &context.stop)
+    }
+
+    fn agent(&self, context: &Context, arm: &Arm) -> Result<Option<Printing<Decision>>> {
+        let hold: &[&str] = match arm.who {
+            Who::Own => return Ok(None),
+            Who::Hand => &["--hold", "off"],
+            Who::Tune => &[],
+        };
+        let host = match arm.knob {
+            Knob::Nagle => &self.hosts.server,
+            Knob::Delack => &self.hosts.client,
+        };
+        let mut command = Command::new(&context.command);
+        command.args(["tune", "--format", "jsonl", "--port", &PORT.to_string()]);
+        command.args(["--knob", &arm.knob.to_string()]);
+        command.args(hold).arg("--cgroup").arg(host.cgroup());
+        let name = "batchwise tune";
+        let mut agent = Printing::start(host, name, command, Role::Observer)?;
+        wait_attached(agent.process(), name, &context.stop)?;
+        Ok(Some(agent))
+    }
+
+    /// Each request that h2load logged: when it began and what it took, ns.
+    fn load(&self, context: &Context, load: Load, time: Duration) -> Result<Vec<(u64, f64)>> {
+        let log = self.dir.path().join("requests");
+        let mut command = Command::new("h2load");
+        command.args(["--h1", "-c", &load.connections.to_string()]);
+        command.args(["-D", &time.as_secs().to_string()]);
+        if load.paced {
+            command.args(["--rps", "10"]);
+        }
+        command.arg("--log-file").arg(&log);
+        command.arg(format!("http://{SERVER_IP}:{PORT}/"));
+        let host = &self.hosts.client;
+        let mut client = Printing::start_text(host, "h2load", command, Role::Workload)?;
+        client.wait(&context.stop, time + GRACE)?;
+        let text = fs::read_to_string(&log).context("h2load's log")?;
+        let _ = fs::remove_file(&log);
+        let parse = |line: &str| {
+            let mut columns = line.split_whitespace();
+            let (begin, took) = (columns.next()?.parse::<u64>().ok()?, columns.nth(1)?);
+            Some((begin * 1_000, took.parse::<f64>().ok()? * 1e3))
+        };
+        Ok(text.lines().filter_map(parse).collect())
+    }
+}
+
+/// Tune has a minute; what is always the same needs none.
+fn time(who: Who, quick: bool) -> Duration {
+    LEARNING
+        + Duration::from_secs(match (who, quick) {
+            (Who::Tune, false) => 60,
+            (Who::Tune, true) => 12,
+            (_, false) => 7,
+            (_, true) => 3,
+        })
+}
+
+impl Experiment for Held {
+    type Stage = Stage;
+    type Arm = Arm;
+    type Point = Point;
+    type More = Missing;
+    type Summary = Summary;
+
+    fn name(&self) -> &'static str {
+        "held"
+    }
+
+    fn about(&self) -> &'static str {
+        "servers whose second write waits for a delayed ACK: as they are, cured by hand, and tune"
+    }
+
+    fn rounds(&self, quick: bool) -> Result<Vec<Round<Arm>>> {
+        let mut arms = Vec::new();
+        let connections: &[u32] = if quick { &[5] } else { &[1, 5, 20] };
+        for server in SERVERS {
+            for &connections in connections {
+                for paced in [false, true] {
+                    let load = Load { connections, paced };
+                    // what the client does is the same for all servers
+                    let knobs = [Knob::Nagle, Knob::Delack];
+                    let is_first = server.name == SERVERS[0].name;
+                    for &knob in &knobs[..1 + usize::from(is_first)] {
+                        arms.extend(Who::ALL.map(|who| Arm {
+                            server,
+                            knob,
+                            load,
+                            who,
+                        }));
+                    }
+                }
+            }
+        }
+        Ok(vec![Round::in_order(arms)])
+    }
+
+    fn part(&self, arm: &Arm) -> Option<String> {
+        Some(arm.server.name.into())
+    }
+
+    fn stage(&self, _context: &Context) -> Result<(Stage, Value)> {
+        let dir = TempDir::with_prefix("bw-held-").context("making a directory")?;
+        for (name, text) in FILES {
+            fs::write(dir.path().join(name), text)?;
+        }
+        let (hosts, network) = two_hosts("held")?;
+        Ok((Stage { dir, hosts }, network))
+    }
+
+    fn prepare(&self, run: &mut Run<'_, Missing>, stage: &mut Stage) -> Result<()> {
+        for server in SERVERS {
+            let lacks = lacking(server.needs);
+            let why = match lacks.is_empty() {
+                false => format!("there is no {}", lacks.join(", no ")),
+                true => {
+                    let output = stage.shell(server.prepare).output()?;
+                    if output.status.success() {
+                        continue;
+                    }
+                    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+                }
+            };
+            run.more.missing.insert(server.name.into(), why);
+        }
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        run: &mut Run<'_, Missing>,
+        stage: &mut Stage,
+        turn: Turn<'_, Arm>,
+    ) -> Result<Vec<Point>> {
+        let (context, arm) = (run.context, turn.arm);
+        if run.more.missing.contains_key(arm.server.name) {
+            return Ok(Vec::new());
+        }
+        let mut server = stage.server(context, arm)?;
+        let agent = stage.agent(context, arm)?;
+        let (begun, time) = (now_ns(), time(arm.who, context.quick));
+        let requests = stage.load(context, arm.load, time)?;
+        let decisions = agent.map_or_else(|| Ok(Vec::new()), |agent| agent.finish(GRACE))?;
+        server.check_alive()?;
+        server.terminate(GRACE);
+        Ok(vec![Point::of(arm, begun, time, &requests, &decisions)])
+    }
+
+    fn describe(&self, point: &Point) -> String {
+        let held = point.held_after.map_or_else(String::new, |n| {
+            format!(", {n} held after the first adoption")
+        });
+        format!(
+            "{}, {}, {}, {:?}: mean {}{held}",
+            point.server,
+            point.knob,
+            point.load.name(),
+            point.who,
+            maybe_duration(point.mean_ns)
+        )
+    }
+
+    fn summary(&self, results: &Results<Point, Missing>) -> Summary {
+        Summary::of(&results.points, &results.more)
+    }
+
+    fn report(&self, results: &Results<Point, Missing>, summary: &Summary) -> Report {
+        let mut report = Report::new(
+            "Held: a second write that waits for a delayed acknowledgment",
+            "Servers that leave Nagle's algorithm on and answer in two small writes, a CPU each for server and client; truth is h2load's log of \
+             each request. The agent runs at the server alone (`nagle`), or at the client alone (`delack`), and is there before the load.",
+        )
+        .heading("Mean latency after the first three seconds")
+        .table(Table::of(
+            &summary.points,
+            &[
+                ("server", &|c: &&Compared| c.server.clone()),
+                ("knob", &|c| name(c.knob)),
+                ("load", &|c| c.load.name()),
+                ("as it is", &|c| maybe_duration(c.own_ns)),
+                ("cured by hand", &|c| maybe_duration(c.hand_ns)),
+                ("`tune`", &|c| maybe_duration(c.tune_ns)),
+                ("`tune` / better", &|c| ratio(c.tune_vs_better)),
+                ("adopted after", &|c| maybe_duration(c.adopted_s.map(|s| s * 1e9))),
+                ("held after that", &|c| c.held_after.map_or_else(|| "–".into(), |n| n.to_string())),
+                ("tests", &|c| c.tests.to_string()),
+            ],
+        ));
+        let closed = summary
+            .points
+            .iter()
+            .filter(|c| !c.load.paced && c.load.connections == 5);
+        for compared in closed {
+            report = report.figure(figure(&results.points, compared));
+        }
+        if !summary.missing.is_empty() {
+            let missing = summary.missing.iter();
+            report = report.heading("Left out").part(Part::List(
+                missing
+                    .map(|(name, why)| format!("`{name}`: {why}"))
+                    .collect(),
+            ));
+        }
+        report
+    }
+}
+
+impl Point {
+    fn of(
+        arm: &Arm,
+        begun: u64,
+        time: Duration,
+        requests: &[(u64, f64)],
+        decisions: &[Decision],
+    ) -> Self {
+        let since = |at: u64| at.saturating_sub(begun) as f64 / 1e9;
+        let mean = |from: f64, to: f64| {
+            let inside = requests
+                .iter()
+                .filter(|(at, _)| (from..to).contains(&since(*at)));
+            let (sum, count) =
+                inside.fold((0.0, 0), |(sum, count), (_, took)| (sum + took, count + 1));
+            (count > 0).then(|| sum / f64::from(count))
+        };
+        let seconds = 0..time.as_secs();
+        let adopted = decisions.iter().find(|d| d.event == DecisionEvent::Adopt);
+        let adopted = adopted.map(|d| d.ts_ns);
+        let held = |from: u64| {
+            let later = requests
+                .iter()
+                .filter(|(at, took)| *at > from && *took >= HOLD_NS);
+            later.count()
+        };
+        Self {
+            server: arm.server.name.into(),
+            knob: arm.knob,
+            load: arm.load,
+            who: arm.who,
+            requests: requests.len(),
+            mean_ns: mean(LEARNING.as_secs_f64(), f64::INFINITY),
+            seconds_ns: seconds.map(|s| mean(s as f64, s as f64 + 1.0)).collect(),
+            adopted_s: adopted.map(since),
+            held_after: adopted.map(held),
+            events: decisions.iter().map(|d| d.event).collect(),
+        }
+    }
+}
+
+fn figure(points: &[Point], of: &Compared) -> Figure {
+    let mut figure = Figure::over_time(
+        format!("{}-{}.svg", of.server, of.knob),
+        format!(
+            "{}, {}, {}: mean latency of each second",
+            of.server,
+            of.knob,
+            of.load.name()
+        ),
+        Axis::latency().log(),
+    );
+    let own = points
+        .iter()
+        .filter(|p| (&p.server, p.knob, p.load) == (&of.server, of.knob, of.load));
+    for point in own {
+        let (label, color) = match point.who {
+            Who::Own => ("as it is", NAGLE),
+            Who::Hand => ("cured by hand", NODELAY),
+            Who::Tune => ("tune", BATCHWISE),
+        };
+        let seconds = point.seconds_ns.iter().enumerate();
+        let line = seconds.filter_map(|(s, ns)| Some((s as f64 + 0.5, (*ns)?)));
+        figure = figure.line(label, color, line.collect());
+    }
+    figure
+}
