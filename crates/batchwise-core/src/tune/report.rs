@@ -4,6 +4,7 @@
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
+pub use super::knob::Advice;
 use super::{Arm, Knob};
 use crate::sense::report::Side;
 
@@ -86,21 +87,6 @@ impl Decision {
             InForce::App => self.app_setting == Arm::On,
         }
     }
-}
-
-/// What to change in an application, by name: `docs/reference/advice.md` says how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Advice {
-    /// Nagle's algorithm holds messages back: set TCP_NODELAY, or write each message at once.
-    #[serde(rename = "BW-NAGLE-HOLDS")]
-    NagleHolds,
-    /// TCP_NODELAY sends so many small segments that all are served worse: leave it out, or write several messages at once.
-    #[serde(rename = "BW-NODELAY-COSTS")]
-    NodelayCosts,
-    /// The other end holds messages back until this end acknowledges, which it delays: the other end is to set TCP_NODELAY.
-    #[serde(rename = "BW-DELACK-HOLDS")]
-    DelackHolds,
 }
 
 /// What a line is about.
