@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use batchwise_core::tune::report::Decision;
-use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::redis::PORT;
@@ -15,6 +14,7 @@ use serde_json::Value;
 use crate::Context;
 use crate::redis::Redis;
 use crate::stats::median;
+use crate::tuner;
 
 /// Between two reports of the client.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -106,14 +106,7 @@ impl Reports {
 
 /// Starts `batchwise tune` at the client's host, and waits until it is there.
 pub fn agent(context: &Context, redis: &Redis, options: &[&str]) -> Result<Printing<Decision>> {
-    let host = &redis.hosts.client;
-    let mut command = Command::new(&context.command);
-    command.args(["tune", "--format", "jsonl", "--port", &PORT.to_string()]);
-    command.args(options).arg("--cgroup").arg(host.cgroup());
-    let name = "batchwise tune";
-    let mut agent = Printing::start(host, name, command, Role::Observer)?;
-    wait_attached(agent.process(), name, &context.stop)?;
-    Ok(agent)
+    tuner::start(context, &redis.hosts.client, PORT, options)
 }
 
 /// Ends an agent; gives what it decided.

@@ -54,6 +54,21 @@ pub fn nagle_share(decisions: &[Decision], side: Side, from: u64, to: u64) -> Op
     (known > 0).then(|| on as f64 / known as f64)
 }
 
+/// Starts one in `host` for its cgroup, and waits until its programs are attached.
+pub fn start(
+    context: &Context,
+    host: &Host,
+    port: u16,
+    options: &[&str],
+) -> Result<Printing<Decision>> {
+    let mut command = Command::new(&context.command);
+    command.args(["tune", "--format", "jsonl", "--port", &port.to_string()]);
+    command.args(options).arg("--cgroup").arg(host.cgroup());
+    let mut agent = Printing::start(host, NAME, command, Role::Observer)?;
+    bpf_stats::wait_attached(agent.process(), NAME, &context.stop)?;
+    Ok(agent)
+}
+
 /// Agents at one or both hosts. Dropping it ends them.
 #[derive(Debug)]
 pub struct Tuners(Vec<Printing<Decision>>);

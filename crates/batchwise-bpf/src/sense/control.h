@@ -73,24 +73,20 @@ BW_INLINE bool sense_is_released(void)
 	return !gone || *gone;
 }
 
-/* Whether the socket is to have TCP_NODELAY. */
-BW_INLINE bool sense_wants_nagle_off(const struct sense_endpoint *e)
+/* What was decided for the socket's service; NULL: nothing, or it does not count any more. */
+BW_INLINE struct sense_control *sense_decided(const struct sense_endpoint *e)
 {
 	struct sense_service s = sense_service(&e->rec);
-	struct sense_control *c = sense_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
 
-	if (!c || c->arm == SENSE_ARM_ACK_SOON)
-		return e->rec.app_setting_off;
-	return c->arm == SENSE_ARM_NAGLE_OFF;
+	return sense_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
 }
 
-/* Whether its acknowledgments are to wait no longer than they must. */
-BW_INLINE bool sense_wants_ack_soon(const struct sense_endpoint *e)
+/* Whether the socket is to have TCP_NODELAY. */
+BW_INLINE bool sense_wants_nagle_off(const struct sense_endpoint *e, const struct sense_control *decided)
 {
-	struct sense_service s = sense_service(&e->rec);
-	struct sense_control *c = sense_is_released() ? NULL : bpf_map_lookup_elem(&controls, &s);
-
-	return c && c->arm == SENSE_ARM_ACK_SOON;
+	if (!decided || decided->arm == SENSE_ARM_ACK_SOON)
+		return e->rec.app_setting_off;
+	return decided->arm == SENSE_ARM_NAGLE_OFF;
 }
 
 #endif

@@ -20,10 +20,9 @@ BW_INLINE void sense_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 const volatile __u32 jiffy_us;
 
 /* How long acknowledgments wait at most. Whoever has another idea of it than the kernel keeps that. */
-BW_INLINE void sense_set_ack_soon(struct sense_endpoint *e, struct tcp_sock *tp)
+BW_INLINE void sense_set_ack_soon(struct sense_endpoint *e, struct tcp_sock *tp, __u32 soon)
 {
 	__u32 usual = jiffy_us ? 200000 / jiffy_us : 0; /* TCP_DELACK_MAX */
-	__u32 soon = sense_wants_ack_soon(e);
 	int us = (soon ? SENSE_DELACK_LEAST : usual) * jiffy_us;
 
 	if (soon == e->ack_soon)
@@ -43,6 +42,7 @@ SEC("?iter/tcp")
 int sense_apply(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *skc = ctx->sk_common;
+	struct sense_control *decided;
 	struct sense_endpoint *e;
 	struct tcp_sock *tp;
 	__u32 *asked;
@@ -67,8 +67,9 @@ int sense_apply(struct bpf_iter__tcp *ctx)
 	asked = bpf_map_lookup_elem(&orphaned_settings, &e->rec.cookie);
 	if (asked)
 		e->rec.app_setting_off = !!*asked;
-	sense_set_ack_soon(e, tp);
-	off = sense_wants_nagle_off(e);
+	decided = sense_decided(e);
+	sense_set_ack_soon(e, tp, decided && decided->arm == SENSE_ARM_ACK_SOON);
+	off = sense_wants_nagle_off(e, decided);
 	if (off != !!(tp->nonagle & TCP_NAGLE_OFF)) {
 		/* TCP_NODELAY pushes what the application holds back itself: only to give it back */
 		if (off && tp->nonagle & TCP_NAGLE_CORK && !asked && !sense_is_released())

@@ -1,8 +1,5 @@
 //! What can be switched.
 
-use core::fmt;
-use core::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use super::Arm;
@@ -50,39 +47,6 @@ impl Knob {
             (Self::Nagle, Arm::Off) => "TCP_NODELAY",
             (Self::Delack, Arm::On) => "acknowledging late",
             (Self::Delack, Arm::Off) => "acknowledging soon",
-        }
-    }
-}
-
-impl fmt::Display for Knob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nagle => "nagle",
-            Self::Delack => "delack",
-        })
-    }
-}
-
-/// A text that names no knob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BadKnob;
-
-impl fmt::Display for BadKnob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write nagle, delack, or auto")
-    }
-}
-
-impl core::error::Error for BadKnob {}
-
-impl FromStr for Knob {
-    type Err = BadKnob;
-
-    fn from_str(text: &str) -> Result<Self, BadKnob> {
-        match text {
-            "nagle" => Ok(Self::Nagle),
-            "delack" => Ok(Self::Delack),
-            _ => Err(BadKnob),
         }
     }
 }

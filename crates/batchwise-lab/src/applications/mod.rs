@@ -269,9 +269,7 @@ impl Experiment for Applications {
 
     fn prepare(&self, run: &mut Run<'_, Missing>, _stage: &mut Stage) -> Result<()> {
         for application in APPLICATIONS {
-            let lacks = application.lacks();
-            if !lacks.is_empty() {
-                let why = format!("there is no {}", lacks.join(", no "));
+            if let Some(why) = lacking(application.needs) {
                 run.more.missing.insert(application.name.into(), why);
             }
         }

@@ -71,12 +71,9 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         report = report.heading(title).table(table(points, budget));
     }
     if !summary.missing.is_empty() {
-        let missing = summary.missing.iter();
-        report = report.heading("Left out").part(Part::List(
-            missing
-                .map(|(name, why)| format!("`{name}`: {why}"))
-                .collect(),
-        ));
+        report = report
+            .heading("Left out")
+            .part(Part::missing(&summary.missing));
     }
     report
 }

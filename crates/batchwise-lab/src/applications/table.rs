@@ -20,7 +20,7 @@ pub enum Says {
 pub struct Application {
     pub name: &'static str,
     /// Programs without which it is left out.
-    needs: &'static str,
+    pub needs: &'static str,
     /// What is done before the first time.
     pub prepare: &'static str,
     /// With their ports: the last is watched.
@@ -40,22 +40,18 @@ impl Application {
     pub fn port(&self) -> u16 {
         self.servers.last().map_or(0, |(_, port)| *port)
     }
-
-    /// What it needs and this machine lacks.
-    pub fn lacks(&self) -> Vec<&'static str> {
-        lacking(self.needs)
-    }
 }
 
-/// Which of these programs this machine lacks.
-pub fn lacking(needs: &'static str) -> Vec<&'static str> {
+/// Which of these programs this machine lacks, in words; `None`: it has all.
+pub fn lacking(needs: &str) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there =
         |program: &&str| std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    needs
+    let lacks = needs
         .split_whitespace()
-        .filter(|program| !is_there(program))
-        .collect()
+        .filter(|program| !is_there(program));
+    let lacks: Vec<_> = lacks.collect();
+    (!lacks.is_empty()).then(|| format!("there is no {}", lacks.join(", no ")))
 }
 
 const REDIS: (&str, u16) = (

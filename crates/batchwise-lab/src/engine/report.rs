@@ -1,5 +1,7 @@
 //! A report as data: headings, text, tables, figures.
 
+use std::collections::BTreeMap;
+
 use super::figure::Figure;
 
 #[derive(Clone, Debug, Default)]
@@ -26,6 +28,14 @@ pub enum Part {
     Figure(Box<Figure>),
     /// Parts that are shown on demand.
     Details(String, Vec<Part>),
+}
+
+impl Part {
+    /// What is not measured, each with the reason.
+    pub fn missing(missing: &BTreeMap<String, String>) -> Self {
+        let each = missing.iter();
+        Self::List(each.map(|(name, why)| format!("`{name}`: {why}")).collect())
+    }
 }
 
 impl Report {

@@ -8,10 +8,9 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use batchwise_core::tune::Knob;
 use batchwise_core::tune::report::{Decision, DecisionEvent};
-use batchwise_testbed::bpf_stats::wait_attached;
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::{Process, now_ns};
@@ -29,6 +28,7 @@ use crate::engine::text::{maybe_duration, name, ratio};
 use crate::engine::{
     Axis, Experiment, Figure, Report, Results, Round, Run, Table, Turn, two_hosts,
 };
+use crate::tuner;
 use summary::{Compared, Summary};
 
 pub struct Held;
@@ -177,14 +177,9 @@ impl Stage {
             Knob::Nagle => &self.hosts.server,
             Knob::Delack => &self.hosts.client,
         };
-        let mut command = Command::new(&context.command);
-        command.args(["tune", "--format", "jsonl", "--port", &PORT.to_string()]);
-        command.args(["--knob", &arm.knob.to_string()]);
-        command.args(hold).arg("--cgroup").arg(host.cgroup());
-        let name = "batchwise tune";
-        let mut agent = Printing::start(host, name, command, Role::Observer)?;
-        wait_attached(agent.process(), name, &context.stop)?;
-        Ok(Some(agent))
+        let knob = name(arm.knob);
+        let options = [&["--knob", &knob], hold].concat();
+        tuner::start(context, host, PORT, &options).map(Some)
     }
 
     /// Each request that h2load logged: when it began and what it took, ns.
@@ -200,7 +195,12 @@ impl Stage {
         command.arg(format!("http://{SERVER_IP}:{PORT}/"));
         let host = &self.hosts.client;
         let mut client = Printing::start_text(host, "h2load", command, Role::Workload)?;
-        client.wait(&context.stop, time + GRACE)?;
+        let status = client.wait(&context.stop, time + GRACE)?;
+        ensure!(
+            status.success(),
+            "h2load failed ({status}): {}",
+            client.text()
+        );
         let text = fs::read_to_string(&log).context("h2load's log")?;
         let _ = fs::remove_file(&log);
         let parse = |line: &str| {
@@ -277,10 +277,9 @@ impl Experiment for Held {
 
     fn prepare(&self, run: &mut Run<'_, Missing>, stage: &mut Stage) -> Result<()> {
         for server in SERVERS {
-            let lacks = lacking(server.needs);
-            let why = match lacks.is_empty() {
-                false => format!("there is no {}", lacks.join(", no ")),
-                true => {
+            let why = match lacking(server.needs) {
+                Some(why) => why,
+                None => {
                     let output = stage.shell(server.prepare).output()?;
                     if output.status.success() {
                         continue;
@@ -320,7 +319,7 @@ impl Experiment for Held {
         format!(
             "{}, {}, {}, {:?}: mean {}{held}",
             point.server,
-            point.knob,
+            name(point.knob),
             point.load.name(),
             point.who,
             maybe_duration(point.mean_ns)
@@ -361,12 +360,9 @@ impl Experiment for Held {
             report = report.figure(figure(&results.points, compared));
         }
         if !summary.missing.is_empty() {
-            let missing = summary.missing.iter();
-            report = report.heading("Left out").part(Part::List(
-                missing
-                    .map(|(name, why)| format!("`{name}`: {why}"))
-                    .collect(),
-            ));
+            report = report
+                .heading("Left out")
+                .part(Part::missing(&summary.missing));
         }
         report
     }
@@ -415,11 +411,11 @@ impl Point {
 
 fn figure(points: &[Point], of: &Compared) -> Figure {
     let mut figure = Figure::over_time(
-        format!("{}-{}.svg", of.server, of.knob),
+        format!("{}-{}.svg", of.server, name(of.knob)),
         format!(
             "{}, {}, {}: mean latency of each second",
             of.server,
-            of.knob,
+            name(of.knob),
             of.load.name()
         ),
         Axis::latency().log(),

@@ -207,7 +207,6 @@ impl Experiment for Others {
             ("tcpdump", NAGLE),
         ]
         .map(strip);
-        let missing = summary.missing.iter();
         Report::new(
             "Others: what tools for the same job cost Redis, and what they tell",
             "redis-benchmark, 64-byte SETs, 10 connections, one request in flight on each. Tools are \
@@ -243,9 +242,7 @@ impl Experiment for Others {
         .heading("What they tell")
         .table(telling())
         .heading("Missing")
-        .part(Part::List(
-            missing.map(|(name, why)| format!("`{name}`: {why}")).collect(),
-        ))
+        .part(Part::missing(&summary.missing))
     }
 }
 

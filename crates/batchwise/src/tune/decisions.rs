@@ -196,7 +196,7 @@ impl Decisions {
             word(&key.side),
             s.sockets.len(),
             s.overlap,
-            s.knob,
+            word(&s.knob),
             word(&s.in_force()),
             word(&s.own()),
             arm(Arm::On),

@@ -1,5 +1,6 @@
 //! `batchwise tune`: the loop from the sensor through each service's controller to its sockets.
 
+mod args;
 mod decisions;
 mod give_back;
 mod guard;
@@ -10,7 +11,6 @@ mod test;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,15 +25,14 @@ use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Unit;
 use batchwise_core::sense::tracker::Tracker;
 use batchwise_core::tune::report::DecisionEvent;
-use batchwise_core::tune::{Arm, BadKnob, InForce, Knob, Next, Params, Policy, Reason, Recalled};
-use clap::Args;
+use batchwise_core::tune::{Arm, InForce, Knob, Next, Params, Reason, Recalled};
 
-use crate::frame::args::{PortArgs, StayArgs};
 use crate::frame::metrics::Exporter;
 use crate::frame::signals::{hangup_flag, stop_flag};
 use crate::frame::ticks::{Ticks, Turn};
-use crate::hints::{HintArgs, Hints};
+use crate::hints::Hints;
 use crate::unseen::{Bypassed, Unseen};
+pub use args::{EXAMPLES, TuneArgs};
 use decisions::{Decisions, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
@@ -41,86 +40,6 @@ use metrics::TuneMetrics;
 use place::{Asked, Kept, Place};
 use service::{Member, Service};
 use test::{Ended, Plan};
-
-pub const EXAMPLES: &str = "\
-Examples:
-  sudo batchwise tune --port 6379 --policy slo:500us
-      the highest throughput whose mean latency stays under 500 us
-  sudo batchwise tune --port 6379 --dry-run --explain
-      say what would be tested and why, but touch no socket
-  sudo batchwise tune --port 6379 --log /var/log/batchwise.jsonl
-      keep every decision, with all that it was made from
-  sudo batchwise tune --port 6379 --metrics 127.0.0.1:9464
-      what it does and knows, for Prometheus
-
-Run it where data is sent: on the clients' hosts for requests, on the server's for responses. It needs
-no agent at the other end, and takes connections that are open already. When the agent ends, however it
-ends, its guard gives every socket its application's own setting back within a second.";
-
-/// Batch only when it helps: switch Nagle's algorithm for a live service.
-#[derive(Debug, Args)]
-#[command(mut_arg("format", |format| format.help("How decisions are shown")))]
-pub struct TuneArgs {
-    #[command(flatten)]
-    ports: PortArgs,
-    /// What is to be gained: latency, throughput, or slo:TIME, the highest throughput whose mean
-    /// latency stays under TIME
-    #[arg(long, default_value = "latency")]
-    policy: Policy,
-    /// What is tested and switched: nagle; delack, acknowledgments that this end delays; or auto, which goes by
-    /// what is held
-    #[arg(long, default_value = "auto", value_name = "nagle|delack|auto", value_parser = parse_knob)]
-    knob: Knobs,
-    /// Only sockets made by processes in this cgroup v2 directory or below it (default: the whole
-    /// machine)
-    #[arg(long, value_name = "DIR")]
-    cgroup: Option<PathBuf>,
-    /// Decide and log, but leave every socket as it is
-    #[arg(long)]
-    dry_run: bool,
-    /// Append every decision to this file, a line of JSON each; SIGHUP opens it anew
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-    /// Say every second, as text, what is known of each arm and what it waits for
-    #[arg(long)]
-    explain: bool,
-    #[command(flatten)]
-    stay: StayArgs,
-    /// What tests may take of the time, as a share, in any minute
-    #[arg(long, default_value_t = Params::default().budget, value_name = "SHARE", value_parser = parse_share)]
-    budget: f64,
-    /// Test nothing: hold every socket at Nagle on or off
-    #[arg(long, value_name = "on|off", value_parser = parse_arm, conflicts_with = "dry_run")]
-    hold: Option<Arm>,
-    #[command(flatten)]
-    hints: HintArgs,
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("a number from 0 to 1".to_owned()),
-    }
-}
-
-/// One, or whichever has a reason.
-#[derive(Clone, Copy, Debug)]
-struct Knobs(Option<Knob>);
-
-fn parse_knob(text: &str) -> Result<Knobs, BadKnob> {
-    match text {
-        "auto" => Ok(Knobs(None)),
-        text => text.parse().map(|knob| Knobs(Some(knob))),
-    }
-}
-
-fn parse_arm(text: &str) -> Result<Arm, String> {
-    match text {
-        "on" => Ok(Arm::On),
-        "off" => Ok(Arm::Off),
-        _ => Err("on or off".to_owned()),
-    }
-}
 
 /// Between looks at what the kernel keeps of the sockets, …
 const LOOK: Duration = Duration::from_millis(80);

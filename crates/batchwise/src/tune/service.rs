@@ -11,7 +11,7 @@ use batchwise_core::tune::{Arm, Controller, Glimpse, Knob, Load, OVERLAP, Params
 
 /// A controller is told of so many looks at a time, …
 const LOOKS: usize = 3;
-/// … and what Nagle's algorithm holds is counted over so many, as a look sees it or not.
+/// … and what is held is counted over so many, as a look sees it or not.
 const HELD_LOOKS: usize = 12;
 
 /// After acknowledgments for which the other end waits, connections are quiet for less than this part of the time that those took.
@@ -36,18 +36,12 @@ pub struct Service {
     pub load: Load,
     /// Segments under way on a connection that sends.
     pub overlap: f64,
-    /// How long Nagle's algorithm holds a segment back, in the mean, ns, …
-    pub held: f64,
-    /// … and how long an acknowledgment waits for which the other end waits.
-    pub acks_held: f64,
     pub counts: Counts,
     /// Was its start told?
     pub started: bool,
     /// The last looks, the oldest first, and when the last of them ended.
     seen: VecDeque<Seen>,
     seen_until: u64,
-    /// More of them, the newest first.
-    holds: VecDeque<Seen>,
     last_seen: Instant,
 }
 
@@ -124,13 +118,10 @@ impl Service {
             sockets: Vec::new(),
             load: Load::default(),
             overlap: 0.0,
-            held: 0.0,
-            acks_held: 0.0,
             counts: Counts::default(),
             started: false,
             seen: VecDeque::new(),
             seen_until: now,
-            holds: VecDeque::new(),
             last_seen: Instant::now(),
         }
     }
@@ -138,7 +129,7 @@ impl Service {
     /// A new look at all connections begins.
     pub fn begin_look(&mut self, now: u64) {
         self.sockets.clear();
-        if self.seen.len() == LOOKS {
+        if self.seen.len() == HELD_LOOKS {
             self.seen.pop_front();
         }
         self.seen.push_back(Seen {
@@ -167,8 +158,8 @@ impl Service {
         seen.acks += u64::from(c.acks);
         if c.sent[1] > 0 {
             seen.sending += 1;
-            seen.outstanding += u64::from(c.last.vitals.outstanding);
-            seen.round_trips += c.last.vitals.rtt;
+            seen.outstanding += u64::from(vitals.outstanding);
+            seen.round_trips += vitals.rtt;
         }
         self.sockets.push(Member {
             cookie: c.last.cookie,
@@ -182,11 +173,6 @@ impl Service {
 
     /// All its connections were seen.
     pub fn end_look(&mut self) {
-        if let Some(seen) = self.seen.back() {
-            self.holds.truncate(HELD_LOOKS - 1);
-            self.holds.push_front(*seen);
-        }
-        (self.held, self.acks_held) = (self.held(), self.acks_held());
         self.choose();
         let asked = self.sockets.iter().filter(|s| s.app_nodelay).count();
         if !self.sockets.is_empty() {
@@ -202,7 +188,7 @@ impl Service {
         if self.seen.len() < LOOKS {
             return None;
         }
-        let sum = |of: fn(&Seen) -> u64| self.seen.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&Seen) -> u64| last(&self.seen).map(of).sum::<u64>();
         let span = sum(|seen| seen.time);
         let per_second = |n: u64| n as f64 * 1e9 / span as f64;
         self.load = Load {
@@ -222,8 +208,8 @@ impl Service {
         let round_trip = sum(|seen| seen.round_trips) as f64 / sending;
         self.overlap = held.max(of_each * round_trip / 1e9);
         let (overlap, held) = match self.knob {
-            Knob::Nagle => (self.overlap, self.held),
-            Knob::Delack => (0.0, self.acks_held),
+            Knob::Nagle => (self.overlap, self.held()),
+            Knob::Delack => (0.0, self.acks_held()),
         };
         Some(Glimpse {
             now: self.seen_until,
@@ -238,8 +224,8 @@ impl Service {
 
     /// What has a reason is switched, and stays so while something is adopted.
     fn choose(&mut self) {
-        let nagle = self.held >= self.hold || self.overlap >= OVERLAP;
-        let delack = self.acks_held >= self.hold;
+        let nagle = self.held() >= self.hold || self.overlap >= OVERLAP;
+        let delack = self.acks_held() >= self.hold;
         let wanted = match self.knob {
             Knob::Nagle if delack && !nagle => Knob::Delack,
             Knob::Delack if nagle && !delack => Knob::Nagle,
@@ -259,27 +245,31 @@ impl Service {
         }
     }
 
-    /// By Little's law: connections on which something is held, over segments a second. One look alone says nothing.
+    /// How long Nagle's algorithm holds a segment back, in the mean, ns.
     fn held(&self) -> f64 {
-        let looks = self.holds.iter().filter(|seen| seen.held > 0).count();
-        let time: u64 = self.holds.iter().map(|seen| seen.held * seen.time).sum();
-        let segments: u64 = self.holds.iter().map(|seen| seen.segments_sent).sum();
-        match looks {
-            0 | 1 => 0.0,
-            _ => time as f64 / segments.max(1) as f64,
+        self.waited(|seen| seen.held, |seen| seen.segments_sent)
+    }
+
+    /// How long an acknowledgment waits that leaves without data and for which the other end waits, ns. After one for which
+    /// nobody waits the connection is quiet: the next request comes when it likes.
+    fn acks_held(&self) -> f64 {
+        let time = |of: fn(&Seen) -> u64| self.seen.iter().map(|s| of(s) * s.time).sum::<u64>();
+        let acks: u64 = self.seen.iter().map(|seen| seen.acks).sum();
+        let is_quiet = MOST_QUIET * time(|seen| seen.quiet) > time(|seen| seen.ack_due);
+        match acks < 2 || is_quiet {
+            true => 0.0,
+            false => self.waited(|seen| seen.ack_due, |seen| seen.acks),
         }
     }
 
-    /// The same of acknowledgments that left without data. An acknowledgment for which nobody waits is followed by
-    /// quiet: the next request comes when it likes. One for which the other end waits is followed by what it held.
-    fn acks_held(&self) -> f64 {
-        let looks = self.holds.iter().filter(|seen| seen.ack_due > 0).count();
-        let sum = |of: fn(&Seen) -> u64| self.holds.iter().map(of).sum::<u64>();
-        let (due, quiet) = (sum(|s| s.ack_due * s.time), sum(|s| s.quiet * s.time));
-        let acks = sum(|s| s.acks);
-        match looks >= 2 && acks >= 2 && MOST_QUIET * quiet <= due {
-            true => due as f64 / acks as f64,
-            false => 0.0,
+    /// By Little's law: connections on which something waits, over how many a second leave. One look alone says nothing.
+    fn waited(&self, waits: fn(&Seen) -> u64, leave: fn(&Seen) -> u64) -> f64 {
+        let looks = self.seen.iter().filter(|seen| waits(seen) > 0).count();
+        let time: u64 = self.seen.iter().map(|seen| waits(seen) * seen.time).sum();
+        let left: u64 = self.seen.iter().map(leave).sum();
+        match looks {
+            0 | 1 => 0.0,
+            _ => time as f64 / left.max(1) as f64,
         }
     }
 
@@ -291,13 +281,12 @@ impl Service {
     /// Bytes a second in each of the last looks.
     fn rates(&self) -> impl DoubleEndedIterator<Item = f64> {
         let rate = |seen: &Seen| seen.bytes as f64 * 1e9 / seen.time as f64;
-        self.seen.iter().map(rate)
+        last(&self.seen).map(rate)
     }
 
     /// What was seen of it during a test says nothing of what it does by itself.
     pub fn forget_looks(&mut self, now: u64) {
         self.seen.clear();
-        self.holds.clear();
         self.seen_until = now;
     }
 
@@ -376,6 +365,11 @@ impl Service {
         };
         (self.load.bytes / each, each)
     }
+}
+
+/// The looks that a controller is told of.
+fn last(seen: &VecDeque<Seen>) -> impl DoubleEndedIterator<Item = &Seen> {
+    seen.range(seen.len().saturating_sub(LOOKS)..)
 }
 
 impl Member {
