@@ -29,6 +29,12 @@ fn told(lines: &[Line], side: Side) -> Vec<Line> {
     mine.skip(1).cloned().collect()
 }
 
+fn median(lines: &[Line], of: impl Fn(&Line) -> Option<u64>) -> f64 {
+    let mut values: Vec<_> = lines.iter().map(of).collect();
+    values.sort_unstable();
+    values[values.len() / 2].expect("messages passed") as f64
+}
+
 /// As many of both sides.
 fn enough(watch: &Watch) -> Vec<Line> {
     watch.until("lines of both ends", 0, |lines| {
@@ -67,21 +73,17 @@ fn a_second_small_write_that_waits_for_a_delayed_ack_is_in_the_latency_of_both_e
     let truth = times[times.len() / 2].as_nanos() as f64;
     assert!(truth > 20e6, "it does not stall here: {truth} ns");
     for side in [Side::Client, Side::Server] {
-        let mut totals: Vec<_> = told(&lines, side)
-            .iter()
-            .map(|l| l.latency_ns.total)
-            .collect();
-        totals.sort_unstable();
-        let total = totals[totals.len() / 2].expect("a total") as f64;
+        let total = median(&told(&lines, side), |line| line.latency_ns.total);
         assert!(
             (total / truth - 1.0).abs() < 0.1,
             "{side:?}: {total} of {truth} ns"
         );
     }
-    for line in told(&lines, Side::Server) {
-        let held = line.stages_ns.held_by_nagle.expect("messages passed") as f64;
-        assert!((held / truth - 1.0).abs() < 0.15, "{held} of {truth} ns");
-    }
+    // a line counts some seven messages, and one that is held across its edge is a seventh of them
+    let held = median(&told(&lines, Side::Server), |line| {
+        line.stages_ns.held_by_nagle
+    });
+    assert!((held / truth - 1.0).abs() < 0.1, "{held} of {truth} ns");
 }
 
 #[test]
