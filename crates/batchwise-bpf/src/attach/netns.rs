@@ -44,6 +44,27 @@ pub(crate) fn others(cgroup: Option<&Path>) -> Vec<File> {
         .collect()
 }
 
+/// Runs `f` in the network namespace with this inode, of whichever process below the cgroup (of any, for `None`);
+/// needs CAP_SYS_ADMIN where that is not our own. `NotFound`: there is no such process.
+pub fn run_in<T: Send>(
+    inode: u32,
+    cgroup: Option<&Path>,
+    f: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let is_it = |ns: fs::Metadata| ns.ino() == u64::from(inode);
+    if is_it(fs::metadata("/proc/self/ns/net")?) {
+        return f();
+    }
+    let mut others = others(cgroup).into_iter();
+    match others.find(|ns| ns.metadata().is_ok_and(is_it)) {
+        Some(ns) => within(&ns, f),
+        None => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("no process is in network namespace {inode}"),
+        )),
+    }
+}
+
 /// Runs `f` on a thread of its own that has entered `ns`; needs CAP_SYS_ADMIN.
 pub(crate) fn within<T: Send>(
     ns: &File,

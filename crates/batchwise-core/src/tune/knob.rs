@@ -15,6 +15,19 @@ pub enum Knob {
     Delack,
 }
 
+/// How delayed acknowledgments are cut short, the finest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Lever {
+    /// The service's sockets alone: acknowledgments wait two ticks of the kernel's clock at most.
+    Socket,
+    /// All connections to the service's address: a route of its own acknowledges at once.
+    Route,
+    /// All connections of the network namespace: acknowledgments do not wait for data to go with.
+    Namespace,
+}
+
 /// What to change in an application, by name: `docs/reference/advice.md` says how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

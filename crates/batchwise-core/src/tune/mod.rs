@@ -18,7 +18,7 @@ mod slice;
 mod switchback;
 
 pub use controller::{Controller, Glimpse, InForce, Load, Next, OVERLAP, Reason, Recalled};
-pub use knob::Knob;
+pub use knob::{Knob, Lever};
 pub use params::Params;
 pub use policy::{BadPolicy, Policy};
 pub use room::Room;

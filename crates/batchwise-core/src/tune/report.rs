@@ -5,7 +5,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 pub use super::knob::Advice;
-use super::{Arm, Knob};
+use super::{Arm, Knob, Lever};
 use crate::sense::report::Side;
 
 /// A decision as programs read it.
@@ -33,6 +33,9 @@ pub struct Decision {
     /// Delayed acknowledgments after this line, likewise.
     #[serde(default = "app")]
     pub delack: InForce,
+    /// How delayed acknowledgments are cut short after this line. null: they are not.
+    #[serde(default)]
+    pub lever: Option<Lever>,
     /// What most applications asked for.
     pub app_setting: Arm,
     /// The present load, requests a second; before the first test, segments with data that were sent.
@@ -165,6 +168,9 @@ pub struct Known {
     /// Messages a second that one CPU of the applications at this end would carry, by the CPU time that
     /// they took in the test. null: no process that we may look at took any.
     pub capacity_per_s: Option<f64>,
+    /// Acknowledgments without data that this end sends for a message: what it costs to send them soon.
+    #[serde(default)]
+    pub acks_per_message: f64,
     /// The share of the pairs that count and say what the test says; 0: it was undecided.
     pub confidence: f64,
     /// Time since the test, ns.

@@ -18,6 +18,8 @@ pub struct Slice {
     pub segments: f64,
     /// … of which a full one has so many.
     pub mss: f64,
+    /// Acknowledgments that were sent without data.
+    pub acks: f64,
     /// CPU time that the applications' processes took meanwhile, ns.
     pub cpu: f64,
 }

@@ -41,6 +41,8 @@ pub struct Served {
     pub messages: f64,
     /// Bytes a second, in both directions.
     pub bytes: f64,
+    /// Acknowledgments without data that this end sends for a message.
+    pub acks: f64,
 }
 
 /// What a test found.
@@ -162,6 +164,7 @@ impl Switchback {
                 latency: median_of(Slice::latency),
                 messages: median_of(|s| s.done * 1e9 / s.time.max(1.0)),
                 bytes: median_of(Slice::rate),
+                acks: median_of(|s| s.acks / s.done.max(1.0)),
             }
         });
         let gain = median(self.gains());

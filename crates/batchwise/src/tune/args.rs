@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use batchwise_core::tune::{Arm, Knob, Params, Policy};
+use batchwise_core::tune::{Arm, Knob, Lever, Params, Policy};
 use clap::Args;
 
 use crate::frame::args::{PortArgs, StayArgs};
@@ -37,6 +37,10 @@ pub struct TuneArgs {
     /// what is held
     #[arg(long, default_value = "auto", value_name = "nagle|delack|auto", value_parser = parse_knob)]
     pub(super) knob: Knobs,
+    /// What may be set to cut delayed acknowledgments short: the service's sockets alone; also a route of its own to
+    /// the service's address; or also the network namespace, where there can be no route
+    #[arg(long, default_value = "socket", value_name = "socket|route|namespace", value_parser = parse_scope)]
+    pub(super) scope: Lever,
     /// Only sockets made by processes in this cgroup v2 directory or below it (default: the whole
     /// machine)
     #[arg(long, value_name = "DIR")]
@@ -79,6 +83,15 @@ fn parse_knob(text: &str) -> Result<Knobs, String> {
         "nagle" => Ok(Knobs(Some(Knob::Nagle))),
         "delack" => Ok(Knobs(Some(Knob::Delack))),
         _ => Err("write nagle, delack, or auto".to_owned()),
+    }
+}
+
+fn parse_scope(text: &str) -> Result<Lever, String> {
+    match text {
+        "socket" => Ok(Lever::Socket),
+        "route" => Ok(Lever::Route),
+        "namespace" => Ok(Lever::Namespace),
+        _ => Err("write socket, route, or namespace".to_owned()),
     }
 }
 

@@ -114,6 +114,7 @@ impl Decisions {
             knob: s.knob,
             nagle: in_force(Knob::Nagle),
             delack: in_force(Knob::Delack),
+            lever: s.lever.filter(|_| event != DecisionEvent::Stop),
             app_setting: s.own(),
             load_per_s,
             message_bytes,
@@ -164,8 +165,12 @@ impl Decisions {
             Some(k) => {
                 let carries = |n| format!("; a CPU here would carry {n:.0}/s");
                 let capacity = k.capacity_per_s.map_or_else(String::new, carries);
+                let acks = match s.knob {
+                    Knob::Nagle => String::new(),
+                    Knob::Delack => format!(" and {:.1} ACKs each", k.acks_per_message),
+                };
                 format!(
-                    "{:.0}/s at {}{capacity}",
+                    "{:.0}/s at {}{acks}{capacity}",
                     k.throughput_per_s,
                     micros(k.latency_ns)
                 )
@@ -213,6 +218,7 @@ pub fn known(service: &Service, arm: Arm) -> Option<Known> {
     Some(Known {
         latency_ns: served.latency as u64,
         throughput_per_s: served.messages,
+        acks_per_message: served.acks,
         capacity_per_s: outcome.room.map(|room| room.capacity(arm) / message),
         confidence: outcome.confidence(),
         age_ns: monotonic_ns().saturating_sub(*ended),
@@ -227,10 +233,14 @@ fn costs(service: &Service) -> Option<(f64, f64)> {
 }
 
 fn why(decision: &Decision) -> String {
-    match &decision.advice {
-        Some(advice) => format!("{} ({})", decision.why, word(advice)),
-        None => decision.why.clone(),
+    let mut why = decision.why.clone();
+    if let Some(lever) = &decision.lever {
+        why += &format!("; by the {}", word(lever));
     }
+    if let Some(advice) = &decision.advice {
+        why += &format!(" ({})", word(advice));
+    }
+    why
 }
 
 /// More is not told: by how much a setting wins under which hardly anything gets through says nothing.

@@ -238,6 +238,7 @@ mod tests {
 
     fn tuned() -> Tuned {
         let known = Known {
+            acks_per_message: 1.0,
             latency_ns: 34_120,
             throughput_per_s: 5_012.0,
             capacity_per_s: Some(40_000.0),

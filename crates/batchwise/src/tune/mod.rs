@@ -4,6 +4,7 @@ mod args;
 mod decisions;
 mod give_back;
 mod guard;
+mod lever;
 pub mod metrics;
 mod place;
 mod service;
@@ -36,6 +37,7 @@ pub use args::{EXAMPLES, TuneArgs};
 use decisions::{Decisions, found};
 use guard::Guard;
 pub use guard::{GuardArgs, run as guard};
+use lever::Levers;
 use metrics::TuneMetrics;
 use place::{Asked, Kept, Place};
 use service::{Member, Service};
@@ -101,12 +103,14 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         true => Vec::new(),
         false => place.kept(),
     };
+    let levers = Levers::new(args.scope, args.cgroup.as_deref(), place.levers());
     let mut agent = Agent {
         args,
         sensor,
         actuator,
         guard,
         place,
+        levers,
         decisions,
         exporter,
         hints,
@@ -144,6 +148,7 @@ struct Agent {
     actuator: Actuator,
     guard: Guard,
     place: Place,
+    levers: Levers,
     decisions: Decisions,
     exporter: Option<Exporter<TuneMetrics>>,
     hints: Option<Hints>,
@@ -279,6 +284,7 @@ impl Agent {
         let services = self.services.values();
         let out_of_line: BTreeSet<_> = services.flat_map(Service::out_of_line).collect();
         self.actuator.set_all(&out_of_line)?;
+        self.pull_levers();
         let strays: Vec<_> = self
             .services
             .values()
@@ -294,6 +300,15 @@ impl Agent {
             self.actuator.forget(&key)?;
         }
         Ok(())
+    }
+
+    /// Beyond sockets, services have what is in force for them.
+    fn pull_levers(&mut self) {
+        let services = self.services.iter().filter(|(_, s)| s.acks_soon());
+        self.levers.pull(services.map(|(key, _)| key));
+        for (key, service) in &mut self.services {
+            service.lever = service.acks_soon().then(|| self.levers.of(key));
+        }
     }
 
     /// New sockets of services that are switched: as these are, or as their applications ask.

@@ -1,6 +1,6 @@
-//! An agent's place: the lock that keeps other agents off its cgroup, the record of what the applications
-//! asked for, which outlives agent and guard, and what was in force, for the next agent. All are in the run folder,
-//! root's alone.
+//! An agent's place: the lock that keeps other agents off its cgroup, the records of what the applications
+//! asked for and of what was set beyond sockets, which outlive agent and guard, and what was in force, for the next
+//! agent. All are in the run folder, root's alone.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -52,6 +52,7 @@ pub struct Place {
     lock: Flock<File>,
     record: PathBuf,
     in_force: PathBuf,
+    levers: PathBuf,
     written: Settings,
     /// Of an earlier agent, and not given back yet.
     left: Settings,
@@ -75,6 +76,7 @@ impl Place {
                     lock,
                     record,
                     in_force: folder.join(format!("tune-{inode}.in-force")),
+                    levers: folder.join(format!("tune-{inode}.levers")),
                     written: left.clone(),
                     left,
                 });
@@ -128,6 +130,11 @@ impl Place {
     /// Where that is written down.
     pub fn record(&self) -> &Path {
         &self.record
+    }
+
+    /// Where what is set beyond sockets is.
+    pub fn levers(&self) -> &Path {
+        &self.levers
     }
 
     /// What an agent left behind that ended together with its guard, as far as it is to be given back.
@@ -228,7 +235,7 @@ pub fn strike(record: &Path, back: &HashSet<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn boot_id() -> String {
+pub fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.unwrap_or_default().trim().to_owned()
 }

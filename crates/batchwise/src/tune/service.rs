@@ -7,7 +7,7 @@ use batchwise_bpf::{Control, Socket};
 use batchwise_core::sense::tracker::{Stage, TrackedConnection};
 use batchwise_core::tune::report::Advice;
 use batchwise_core::tune::report::DecisionEvent;
-use batchwise_core::tune::{Arm, Controller, Glimpse, Knob, Load, OVERLAP, Params};
+use batchwise_core::tune::{Arm, Controller, Glimpse, Knob, Lever, Load, OVERLAP, Params};
 
 /// A controller is told of so many looks at a time, …
 const LOOKS: usize = 3;
@@ -16,6 +16,9 @@ const HELD_LOOKS: usize = 12;
 
 /// After acknowledgments for which the other end waits, connections are quiet for less than this part of the time that those took.
 const MOST_QUIET: u64 = 4;
+
+/// For a service without connections for so long nothing is set beyond sockets.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// What its sockets are set to, and what they do.
 pub struct Service {
@@ -30,6 +33,8 @@ pub struct Service {
     hold: f64,
     /// What is in force, if not each application's own setting.
     pub arm: Option<Arm>,
+    /// How its acknowledgments are cut short, if they are.
+    pub lever: Option<Lever>,
     /// What most of the applications asked for.
     pub app_setting: Arm,
     pub sockets: Vec<Member>,
@@ -114,6 +119,7 @@ impl Service {
             is_free: knob.is_none(),
             hold: params.held,
             arm: None,
+            lever: None,
             app_setting: Arm::On,
             sockets: Vec::new(),
             load: Load::default(),
@@ -323,6 +329,11 @@ impl Service {
     pub fn advice(&self) -> Option<Advice> {
         let better = self.controller.better()?;
         Some(self.knob.advice(better))
+    }
+
+    /// Whether its acknowledgments are cut short, and it has had connections lately.
+    pub fn acks_soon(&self) -> bool {
+        self.control(self.arm) == Some(Control::AckSoon) && self.idle_for() < IDLE
     }
 
     /// The network namespaces that its sockets are in, …

@@ -154,6 +154,7 @@ impl Agent {
             sent: sum.sent as f64,
             segments: sum.segments as f64,
             mss: f64::from(sum.mss),
+            acks: sum.acks as f64,
             cpu: tested.clocks.cpu_time().saturating_sub(before).as_nanos() as f64,
         }))
     }
@@ -183,6 +184,7 @@ impl Agent {
         service.counts.switches += u64::from(service.in_force() != in_force);
         if knob == Knob::Delack {
             self.actuator.set_all(&service.namespaces())?;
+            self.pull_levers();
             return Ok(true);
         }
         let sockets: Vec<_> = service.with(arm).collect();
@@ -235,6 +237,8 @@ struct Counted {
     segments: u64,
     /// Bytes of a full segment.
     mss: u32,
+    /// Acknowledgments without data, sent.
+    acks: u64,
     /// Bytes handed over and not acknowledged, now.
     outstanding: u64,
 }
@@ -245,6 +249,7 @@ impl Counted {
         self.sent += c.sent[0];
         self.segments += c.sent[1];
         self.mss = self.mss.max(c.last.vitals.mss);
+        self.acks += u64::from(c.acks);
         self.outstanding += u64::from(c.last.vitals.outstanding);
         let Some(flow) = &c.flow else {
             return;
@@ -278,6 +283,7 @@ impl Counted {
         self.sent += next.sent;
         self.segments += next.segments;
         self.mss = self.mss.max(next.mss);
+        self.acks += next.acks;
         self.waited += next.waited;
         self.done += next.done;
         self.outstanding = next.outstanding;

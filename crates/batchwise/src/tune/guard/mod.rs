@@ -30,6 +30,7 @@ use own_time::OwnTime;
 use rustix::io::ioctl_fionread;
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 
+use super::lever;
 use super::place::{Place, asked, strike};
 use crate::frame::ticks::poll_timeout;
 
@@ -71,6 +72,8 @@ impl Guard {
             .args(["--released", &fds.released.to_string()])
             .arg("--record")
             .arg(place.record())
+            .arg("--levers")
+            .arg(place.levers())
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
         if let Some(cgroup) = cgroup {
@@ -175,6 +178,9 @@ pub struct GuardArgs {
     /// What applications asked for
     #[arg(long)]
     record: PathBuf,
+    /// What is set beyond sockets
+    #[arg(long)]
+    levers: PathBuf,
     /// The agent's cgroup
     #[arg(long)]
     cgroup: Option<PathBuf>,
@@ -194,6 +200,7 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
         .run(args.cgroup.as_deref(), || asked(&args.record))
         .context("cannot give the sockets back")?;
     strike(&args.record, &back)?;
+    lever::undo_all(&args.levers, args.cgroup.as_deref());
     Ok(ExitCode::SUCCESS)
 }
 
