@@ -78,6 +78,7 @@ pub mod samples {
             event,
             policy: "latency".into(),
             nagle,
+            lever: None,
             app_setting: Arm::Off,
             load_per_s: 1e5,
             message_bytes: 100.0,

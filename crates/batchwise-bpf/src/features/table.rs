@@ -325,6 +325,15 @@ pub const FEATURES: &[Feature] = &[
         users: &[],
     },
     Feature {
+        name: "delayed ACKs",
+        since: Some((6, 7)),
+        probe: Setting {
+            name: "net.ipv4.tcp_pingpong_thresh",
+            meaning: "information: `tune --scope namespace` raises it; where there is none, sockets and routes remain",
+        },
+        users: &[],
+    },
+    Feature {
         name: "MPTCP",
         since: None,
         probe: Setting {

@@ -1,6 +1,6 @@
 //! Experiment `held`: servers that answer in two small writes and leave Nagle's algorithm on, so that the second waits
 //! for a delayed acknowledgment. As they are, with the cure by hand, and with `batchwise tune`: at the server, where the cure is
-//! TCP_NODELAY, and at the client, where it is to acknowledge sooner.
+//! TCP_NODELAY, and at the client, where it is to acknowledge sooner, by each lever.
 
 mod summary;
 
@@ -9,13 +9,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use batchwise_core::tune::Knob;
 use batchwise_core::tune::report::{Decision, DecisionEvent};
 use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::{Process, now_ns};
 use batchwise_testbed::server;
-use batchwise_testbed::topology::{SERVER_IP, TwoHosts};
+use batchwise_testbed::topology::{LINK, SERVER_IP, TwoHosts};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -100,10 +99,42 @@ impl Who {
     const ALL: [Self; 3] = [Self::Own, Self::Hand, Self::Tune];
 }
 
+/// What is done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cure {
+    /// TCP_NODELAY, by an agent at the server.
+    Nagle,
+    /// Acknowledgments that the client's sockets do not delay as long, …
+    AckSocket,
+    /// … that a route to the server does not delay at all, …
+    AckRoute,
+    /// … and that the client's namespace does not: an administrator has a route to the server already.
+    AckNamespace,
+}
+
+impl Cure {
+    const ALL: [Self; 4] = [
+        Self::Nagle,
+        Self::AckSocket,
+        Self::AckRoute,
+        Self::AckNamespace,
+    ];
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Nagle => &["--knob", "nagle"],
+            Self::AckSocket => &["--knob", "delack"],
+            Self::AckRoute => &["--knob", "delack", "--scope", "route"],
+            Self::AckNamespace => &["--knob", "delack", "--scope", "namespace"],
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 pub struct Arm {
     server: &'static Server,
-    knob: Knob,
+    cure: Cure,
     load: Load,
     who: Who,
 }
@@ -129,8 +160,7 @@ impl Load {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
     pub server: String,
-    /// Nagle's algorithm, with the agent at the server, or delayed acknowledgments, with the agent at the client.
-    pub knob: Knob,
+    pub cure: Cure,
     pub load: Load,
     pub who: Who,
     pub requests: usize,
@@ -173,12 +203,11 @@ impl Stage {
             Who::Hand => &["--hold", "off"],
             Who::Tune => &[],
         };
-        let host = match arm.knob {
-            Knob::Nagle => &self.hosts.server,
-            Knob::Delack => &self.hosts.client,
+        let host = match arm.cure {
+            Cure::Nagle => &self.hosts.server,
+            _ => &self.hosts.client,
         };
-        let knob = name(arm.knob);
-        let options = [&["--knob", &knob], hold].concat();
+        let options = [arm.cure.options(), hold].concat();
         tuner::start(context, host, PORT, &options).map(Some)
     }
 
@@ -245,13 +274,17 @@ impl Experiment for Held {
             for &connections in connections {
                 for paced in [false, true] {
                     let load = Load { connections, paced };
-                    // what the client does is the same for all servers
-                    let knobs = [Knob::Nagle, Knob::Delack];
+                    // what the client does is the same for all servers, and where nothing is held no lever is pulled
                     let is_first = server.name == SERVERS[0].name;
-                    for &knob in &knobs[..1 + usize::from(is_first)] {
+                    let cures = match (is_first, paced) {
+                        (true, false) => &Cure::ALL[..],
+                        (true, true) => &Cure::ALL[..2],
+                        (false, _) => &Cure::ALL[..1],
+                    };
+                    for &cure in cures {
                         arms.extend(Who::ALL.map(|who| Arm {
                             server,
-                            knob,
+                            cure,
                             load,
                             who,
                         }));
@@ -302,6 +335,11 @@ impl Experiment for Held {
         if run.more.missing.contains_key(arm.server.name) {
             return Ok(Vec::new());
         }
+        let client = stage.hosts.client.namespace();
+        let route = |what| client.ip(&format!("route {what} {SERVER_IP} dev {LINK}"));
+        if arm.cure == Cure::AckNamespace {
+            route("replace")?;
+        }
         let mut server = stage.server(context, arm)?;
         let agent = stage.agent(context, arm)?;
         let (begun, time) = (now_ns(), time(arm.who, context.quick));
@@ -309,6 +347,9 @@ impl Experiment for Held {
         let decisions = agent.map_or_else(|| Ok(Vec::new()), |agent| agent.finish(GRACE))?;
         server.check_alive()?;
         server.terminate(GRACE);
+        if arm.cure == Cure::AckNamespace {
+            route("del")?;
+        }
         Ok(vec![Point::of(arm, begun, time, &requests, &decisions)])
     }
 
@@ -319,7 +360,7 @@ impl Experiment for Held {
         format!(
             "{}, {}, {}, {:?}: mean {}{held}",
             point.server,
-            name(point.knob),
+            name(point.cure),
             point.load.name(),
             point.who,
             maybe_duration(point.mean_ns)
@@ -334,14 +375,14 @@ impl Experiment for Held {
         let mut report = Report::new(
             "Held: a second write that waits for a delayed acknowledgment",
             "Servers that leave Nagle's algorithm on and answer in two small writes, a CPU each for server and client; truth is h2load's log of \
-             each request. The agent runs at the server alone (`nagle`), or at the client alone (`delack`), and is there before the load.",
+             each request. The agent runs at the server alone (`nagle`), or at the client alone (`ack-…`), and is there before the load.",
         )
         .heading("Mean latency after the first three seconds")
         .table(Table::of(
             &summary.points,
             &[
                 ("server", &|c: &&Compared| c.server.clone()),
-                ("knob", &|c| name(c.knob)),
+                ("cure", &|c| name(c.cure)),
                 ("load", &|c| c.load.name()),
                 ("as it is", &|c| maybe_duration(c.own_ns)),
                 ("cured by hand", &|c| maybe_duration(c.hand_ns)),
@@ -396,7 +437,7 @@ impl Point {
         };
         Self {
             server: arm.server.name.into(),
-            knob: arm.knob,
+            cure: arm.cure,
             load: arm.load,
             who: arm.who,
             requests: requests.len(),
@@ -411,18 +452,18 @@ impl Point {
 
 fn figure(points: &[Point], of: &Compared) -> Figure {
     let mut figure = Figure::over_time(
-        format!("{}-{}.svg", of.server, name(of.knob)),
+        format!("{}-{}.svg", of.server, name(of.cure)),
         format!(
             "{}, {}, {}: mean latency of each second",
             of.server,
-            name(of.knob),
+            name(of.cure),
             of.load.name()
         ),
         Axis::latency().log(),
     );
     let own = points
         .iter()
-        .filter(|p| (&p.server, p.knob, p.load) == (&of.server, of.knob, of.load));
+        .filter(|p| (&p.server, p.cure, p.load) == (&of.server, of.cure, of.load));
     for point in own {
         let (label, color) = match point.who {
             Who::Own => ("as it is", NAGLE),

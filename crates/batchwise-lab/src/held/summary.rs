@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use batchwise_core::tune::Knob;
 use batchwise_core::tune::report::DecisionEvent;
 use serde::Serialize;
 
-use super::{Load, Point, Who};
+use super::{Cure, Load, Point, Who};
 use crate::applications::Missing;
 
 /// "Mean within 10 % of the better arm by hand."
@@ -15,7 +14,7 @@ const WITHIN: f64 = 1.1;
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     pub server: String,
-    pub knob: Knob,
+    pub cure: Cure,
     pub load: Load,
     pub own_ns: Option<f64>,
     pub hand_ns: Option<f64>,
@@ -58,7 +57,7 @@ impl Summary {
 impl Compared {
     fn of(points: &[Point], tuned: &Point) -> Self {
         let mean = |who| {
-            let key = |p: &Point| (p.server.clone(), p.knob, p.load);
+            let key = |p: &Point| (p.server.clone(), p.cure, p.load);
             let mut own = points.iter().filter(|p| key(p) == key(tuned));
             own.find(|p| p.who == who).and_then(|p| p.mean_ns)
         };
@@ -67,7 +66,7 @@ impl Compared {
         let probes = tuned.events.iter().filter(|e| **e == DecisionEvent::Probe);
         Self {
             server: tuned.server.clone(),
-            knob: tuned.knob,
+            cure: tuned.cure,
             load: tuned.load,
             own_ns: own,
             hand_ns: hand,

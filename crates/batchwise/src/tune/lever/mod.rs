@@ -5,7 +5,7 @@
 mod route;
 mod threshold;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use route::HostRoute;
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// What can be set, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Target {
     Route { netns: u32, to: IpAddr },
     Namespace { netns: u32 },
@@ -45,7 +45,7 @@ pub struct Levers {
     scope: Lever,
     cgroup: Option<PathBuf>,
     record: PathBuf,
-    set: BTreeMap<Target, Set>,
+    set: HashMap<Target, Set>,
     /// What could not be set, or was changed by someone else.
     left_alone: BTreeSet<Target>,
     checked: Instant,
@@ -64,7 +64,7 @@ impl Levers {
             scope,
             cgroup: cgroup.map(Path::to_owned),
             record: record.to_owned(),
-            set: BTreeMap::new(),
+            set: HashMap::new(),
             left_alone: BTreeSet::new(),
             checked: Instant::now(),
         }
@@ -79,7 +79,7 @@ impl Levers {
         }
         let dropped: Vec<_> = self
             .set
-            .extract_if(.., |target, _| !kept.contains(target))
+            .extract_if(|target, _| !kept.contains(target))
             .collect();
         if !dropped.is_empty() {
             for (target, set) in dropped {

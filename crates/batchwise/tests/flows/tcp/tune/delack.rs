@@ -10,7 +10,7 @@ use batchwise_core::tune::report::{Advice, Decision, DecisionEvent, InForce};
 use batchwise_core::tune::{Knob, Lever};
 use batchwise_testbed::stage::scene::Scene;
 use batchwise_testbed::stage::tune::Agent;
-use batchwise_testbed::stage::{eventually, listen};
+use batchwise_testbed::stage::{connect, eventually, listen};
 use batchwise_testbed::topology::LINK;
 use nix::libc::{IPPROTO_TCP, getsockopt, socklen_t};
 use nix::sys::signal::Signal;
@@ -116,8 +116,7 @@ fn acknowledgments_for_which_the_other_end_waits_leave_sooner_until_the_agent_en
 }
 
 #[test]
-fn a_route_of_its_own_acknowledges_at_once_follows_others_and_goes_with_the_agent_or_when_someone_takes_it()
- {
+fn a_route_of_its_own_acknowledges_at_once_follows_others_and_goes_with_the_agent() {
     with_stalls("ackroute", |scene, _| {
         let args = ["--knob", "delack", "--scope", "route"];
         let healed = |all: &[Decision]| {
@@ -175,13 +174,15 @@ fn a_route_that_an_administrator_takes_away_stays_away() {
 fn where_there_can_be_no_route_a_namespace_acknowledges_at_once_until_the_agent_ends_or_dies() {
     const THRESHOLD: &str = "net/ipv4/tcp_pingpong_thresh";
     let scene = Scene::build("acknamespace");
-    let address = SocketAddr::new(scene.address().ip(), PORT);
-    let listener = listen(scene.server(), address);
-    let client = scene.stage.connect(address);
+    // this process is in the client host's cgroup, whose agent sees its sockets: there is the server
+    let here = scene.client();
+    let address = SocketAddr::from(([10, 77, 0, 2], PORT));
+    let listener = listen(here, address);
+    let client = connect(scene.server(), address);
     let (mut server, _) = listener.accept().expect("its connection");
     let stop = AtomicBool::new(false);
     let is = |value: &str| {
-        let get = || scene.server().sysctl(THRESHOLD).expect("Linux 6.7");
+        let get = || here.sysctl(THRESHOLD).expect("Linux 6.7");
         let told = || (get().trim() == value).then_some(());
         eventually("the namespace to be so", told, get);
     };
@@ -204,7 +205,7 @@ fn where_there_can_be_no_route_a_namespace_acknowledges_at_once_until_the_agent_
         for end in [Signal::SIGTERM, Signal::SIGKILL] {
             let logs = TempDir::new().expect("a folder");
             let args = ["--knob", "delack", "--scope", "namespace"];
-            let mut agent = Agent::launch_at(scene.server(), logs.path(), PORT, &args);
+            let mut agent = Agent::launch_at(here, logs.path(), PORT, &args);
             let is_by_namespace = |d: &Decision| d.lever == Some(Lever::Namespace);
             agent.until("the cure", 0, |all| {
                 adopted(all) && all.iter().any(is_by_namespace)
