@@ -116,7 +116,7 @@ struct sense_endpoint {
 	__u32 told; /* the record's version that the agent had last; 0: none, or it is to have it again */
 	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
 	__u32 tails; /* the service's histograms, as `services` of sense/members.h says; 0: none */
-	__u32 ack_soon; /* the agent has cut short how long acknowledgments wait */
+	__u32 ack_soon; /* whether the agent wants acknowledgments sooner than the kernel sends them, and who sees to it */
 	__u32 reserved[6];
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised; /* ns: `time` of the hint that was advertised last */

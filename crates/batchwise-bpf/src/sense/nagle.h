@@ -15,22 +15,26 @@ BW_INLINE void sense_ops_flags(struct bpf_sock_ops *ops, __u32 set, __u32 clear)
 	bpf_sock_ops_cb_flags_set(ops, (ops->bpf_sock_ops_cb_flags & ~clear) | set);
 }
 
+/* Who says how long acknowledgments wait: the kernel, the agent, or, though the agent wants them soon, someone else. */
+enum { SENSE_ACK_LATE, SENSE_ACK_OURS, SENSE_ACK_THEIRS };
+
 #define SENSE_DELACK_LEAST 2 /* jiffies, TCP_TIMEOUT_MIN */
 
 const volatile __u32 jiffy_us;
 
-/* How long acknowledgments wait at most. Whoever has another idea of it than the kernel keeps that. */
+/* How long acknowledgments wait at most. Whoever has another idea of it than the kernel keeps that, and is not asked again. */
 BW_INLINE void sense_set_ack_soon(struct sense_endpoint *e, struct tcp_sock *tp, __u32 soon)
 {
 	__u32 usual = jiffy_us ? 200000 / jiffy_us : 0; /* TCP_DELACK_MAX */
 	int us = (soon ? SENSE_DELACK_LEAST : usual) * jiffy_us;
+	bool ours;
 
-	if (soon == e->ack_soon)
+	if (soon == !!e->ack_soon)
 		return;
-	if (tp->inet_conn.icsk_delack_max == (soon ? usual : SENSE_DELACK_LEAST) &&
-	    bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &us, sizeof(us)))
-		return;
-	e->ack_soon = soon;
+	ours = e->ack_soon != SENSE_ACK_THEIRS &&
+	       tp->inet_conn.icsk_delack_max == (soon ? usual : SENSE_DELACK_LEAST) &&
+	       !bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &us, sizeof(us));
+	e->ack_soon = !soon ? SENSE_ACK_LATE : ours ? SENSE_ACK_OURS : SENSE_ACK_THEIRS;
 }
 
 /*

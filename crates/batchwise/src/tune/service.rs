@@ -256,15 +256,15 @@ impl Service {
         self.waited(|seen| seen.held, |seen| seen.segments_sent)
     }
 
-    /// How long an acknowledgment waits that leaves without data and for which the other end waits, ns. After one for which
-    /// nobody waits the connection is quiet: the next request comes when it likes.
+    /// How long an acknowledgment waits for which the other end waits, ns, whether it leaves with data or without. After one
+    /// for which nobody waits the connection is quiet: the next request comes when it likes.
     fn acks_held(&self) -> f64 {
         let time = |of: fn(&Seen) -> u64| self.seen.iter().map(|s| of(s) * s.time).sum::<u64>();
         let acks: u64 = self.seen.iter().map(|seen| seen.acks).sum();
         let is_quiet = MOST_QUIET * time(|seen| seen.quiet) > time(|seen| seen.ack_due);
         match acks < 2 || is_quiet {
             true => 0.0,
-            false => self.waited(|seen| seen.ack_due, |seen| seen.acks),
+            false => self.waited(|seen| seen.ack_due, |seen| seen.acks + seen.segments_sent),
         }
     }
 
