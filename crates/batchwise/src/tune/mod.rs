@@ -54,9 +54,11 @@ const MOST_LOOK: Duration = Duration::from_secs(1);
 const LARGEST_SHARE: u32 = 10;
 /// A service without connections is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-/// While programs are loaded and the guard starts, which takes 0.4 s of a CPU that the service may need: a quarter of a
-/// CPU that is busy. What was in force is so again after 1.5 s; with the lowest there is, after 5.3 s.
-const LOADING_NICENESS: i32 = 5;
+/// While programs are loaded and the guard starts, which takes 0.4 s of a CPU that the service may need: the lowest that
+/// there is. …
+const LOADING_NICENESS: i32 = 19;
+/// … Where an agent before this one had a setting in force, a quarter of a busy CPU: it is so again after 1.4 s instead of 5.3.
+const RESUMING_NICENESS: i32 = 5;
 /// Sockets that are switched between two looks at the heartbeat: about ten milliseconds.
 const AT_A_TIME: usize = 2_048;
 const EXPLAIN_EVERY: Duration = Duration::from_secs(1);
@@ -77,10 +79,18 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let hints = args.hints.listen()?;
     let cgroup = bpf::find_cgroup(args.cgroup.as_deref())?;
     let place = Place::take(&cgroup)?;
+    let kept = match args.dry_run || args.hold.is_some() {
+        true => Vec::new(),
+        false => place.kept(),
+    };
+    let niceness = match kept.is_empty() {
+        true => LOADING_NICENESS,
+        false => RESUMING_NICENESS,
+    };
     // who could not rise again must not go down
     match first_in_line() {
         true => {
-            rustix::process::setpriority_process(None, LOADING_NICENESS)
+            rustix::process::setpriority_process(None, niceness)
                 .context("lowering the priority")?;
         }
         false => tracing::warn!(
@@ -100,10 +110,6 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     first_in_line();
     let duration = args.stay.duration;
     let unseen = Unseen::on(&args.ports.numbers);
-    let kept = match args.dry_run || args.hold.is_some() {
-        true => Vec::new(),
-        false => place.kept(),
-    };
     let levers = Levers::new(args.scope, args.cgroup.as_deref(), place.levers());
     let mut agent = Agent {
         args,
