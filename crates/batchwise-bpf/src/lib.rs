@@ -38,7 +38,7 @@ pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
 pub use attach::cgroup::find as find_cgroup;
 pub use attach::interface::check as check_interface;
-pub use attach::netns::run_in as run_in_namespace;
+pub use attach::netns::Namespace;
 pub use attach::xdp;
 pub use error::Error;
 #[doc(hidden)]

@@ -44,24 +44,38 @@ pub(crate) fn others(cgroup: Option<&Path>) -> Vec<File> {
         .collect()
 }
 
-/// Runs `f` in the network namespace with this inode, of whichever process below the cgroup (of any, for `None`);
-/// needs CAP_SYS_ADMIN where that is not our own. `NotFound`: there is no such process.
-pub fn run_in<T: Send>(
-    inode: u32,
-    cgroup: Option<&Path>,
-    f: impl FnOnce() -> io::Result<T> + Send,
-) -> io::Result<T> {
-    let is_it = |ns: fs::Metadata| ns.ino() == u64::from(inode);
-    if is_it(fs::metadata("/proc/self/ns/net")?) {
-        return f();
+/// A network namespace, which stays as long as this is.
+#[derive(Debug)]
+pub struct Namespace(Option<File>);
+
+impl Namespace {
+    /// That of whichever process has it with this inode.
+    ///
+    /// # Errors
+    /// `NotFound`: none has.
+    pub fn find(inode: u32) -> io::Result<Self> {
+        let is_it = |ns: fs::Metadata| ns.ino() == u64::from(inode);
+        if is_it(fs::metadata("/proc/self/ns/net")?) {
+            return Ok(Self(None));
+        }
+        let mut others = others(None).into_iter();
+        let found = others.find(|ns| ns.metadata().is_ok_and(is_it));
+        let none = || {
+            let why = format!("no process is in network namespace {inode}");
+            io::Error::new(io::ErrorKind::NotFound, why)
+        };
+        found.map(|ns| Self(Some(ns))).ok_or_else(none)
     }
-    let mut others = others(cgroup).into_iter();
-    match others.find(|ns| ns.metadata().is_ok_and(is_it)) {
-        Some(ns) => within(&ns, f),
-        None => Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("no process is in network namespace {inode}"),
-        )),
+
+    /// Runs `f` in it; needs CAP_SYS_ADMIN where it is not our own.
+    ///
+    /// # Errors
+    /// What `f` returns, or that it cannot be entered.
+    pub fn run<T: Send>(&self, f: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        match &self.0 {
+            None => f(),
+            Some(ns) => within(ns, f),
+        }
     }
 }
 

@@ -1,13 +1,7 @@
 //! Netlink (NETLINK_ROUTE), in the network namespace of the thread that opens it.
 
-use std::io;
-
 use anyhow::Context;
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
-use rtnetlink::packet_core::NetlinkPayload;
-use rtnetlink::packet_route::RouteNetlinkMessage;
-use rtnetlink::{Handle, MulticastGroup};
+use rtnetlink::Handle;
 use tokio::runtime::{Builder, Runtime};
 
 /// An open socket.
@@ -17,28 +11,16 @@ pub struct Netlink {
     pub handle: Handle,
 }
 
-/// What the kernel tells unasked.
-pub type News = BoxStream<'static, RouteNetlinkMessage>;
-
 impl Netlink {
     pub fn open() -> anyhow::Result<Self> {
-        Self::listening(&[])
-            .map(|(netlink, _)| netlink)
-            .context("opening netlink (NETLINK_ROUTE)")
-    }
-
-    /// With what happens to these.
-    pub fn listening(groups: &[MulticastGroup]) -> io::Result<(Self, News)> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("starting the runtime for netlink")?;
         let inside = runtime.enter();
-        let (connection, handle, news) = rtnetlink::new_multicast_connection(groups)?;
+        let (connection, handle, _) =
+            rtnetlink::new_connection().context("opening netlink (NETLINK_ROUTE)")?;
         drop(inside);
         runtime.spawn(connection);
-        let news = news.filter_map(async |(message, _)| match message.payload {
-            NetlinkPayload::InnerMessage(news) => Some(news),
-            _ => None,
-        });
-        Ok((Self { runtime, handle }, news.boxed()))
+        Ok(Self { runtime, handle })
     }
 
     /// What comes of this; netlink goes on meanwhile, and only meanwhile.

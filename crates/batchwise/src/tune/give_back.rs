@@ -15,10 +15,12 @@ use super::place::{Asked, asked};
 impl Agent {
     /// An agent and its guard ended together: what sockets have is not what their applications asked for.
     pub(super) fn give_back_what_was_left(&mut self) -> anyhow::Result<()> {
-        if lever::undo_all(self.place.levers(), self.args.cgroup.as_deref()) > 0 {
-            tracing::warn!(
-                "an agent ended whose guard did not undo what it had set: routes and namespaces are as before it"
-            );
+        match lever::undo_all(self.place.levers()) {
+            Ok(0) => {}
+            Ok(undone) => tracing::warn!(
+                "an agent ended whose guard did not undo all: {undone} routes or namespaces are as before it"
+            ),
+            Err(error) => tracing::warn!("{error:#}"),
         }
         let left = self.place.left();
         if left.is_empty() {
@@ -110,10 +112,7 @@ impl Agent {
                 .context("cannot give the sockets back")?;
         }
         self.give_back_the_rest();
-        if !done || late {
-            lever::undo_all(self.place.levers(), self.args.cgroup.as_deref());
-        }
-        self.levers.forget();
+        self.levers.undo();
         self.forget();
         Ok(done)
     }

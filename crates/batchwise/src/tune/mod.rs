@@ -110,7 +110,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     first_in_line();
     let duration = args.stay.duration;
     let unseen = Unseen::on(&args.ports.numbers);
-    let levers = Levers::new(args.scope, args.cgroup.as_deref(), place.levers());
+    let levers = Levers::new(args.scope, place.levers());
     let mut agent = Agent {
         args,
         sensor,
@@ -270,6 +270,7 @@ impl Agent {
                 held.push(*key);
             }
         }
+        self.pull_levers();
         let could = !self.forgetful;
         if !self.remember() {
             for key in held {
@@ -291,7 +292,6 @@ impl Agent {
         let services = self.services.values();
         let out_of_line: BTreeSet<_> = services.flat_map(Service::out_of_line).collect();
         self.actuator.set_all(&out_of_line)?;
-        self.pull_levers();
         let strays: Vec<_> = self
             .services
             .values()

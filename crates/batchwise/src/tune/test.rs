@@ -11,6 +11,7 @@ use batchwise_core::sense::wire::{Item, Queue};
 use batchwise_core::tune::{Arm, Knob, Outcome, Reason, Slice, Switchback, Usual};
 
 use super::Agent;
+use super::service::Service;
 
 /// Counting has begun: until every connection that is used has had an event.
 const WARM_UP: Duration = Duration::from_millis(5);
@@ -78,6 +79,13 @@ impl Agent {
             cookies: cookies().collect(),
             clocks: owners.clocks(cookies()),
         };
+        let is_shared = |(other, s): (&ServiceKey, &Service)| {
+            *other != key && s.acks_soon() && self.levers.are_shared(other, &key)
+        };
+        if tested.knob == Knob::Delack && self.services.iter().any(is_shared) {
+            let why = "another service has acknowledgments cut short for this one, too";
+            return Ok(Ended::Aborted(why.to_owned()));
+        }
         // the machine may stand still for a moment: the shortest time of several counts
         let (mut effort, mut switching, mut switches) = (Duration::MAX, Duration::MAX, 0);
         for _ in 0..TRIES {

@@ -198,9 +198,11 @@ pub fn run(args: GuardArgs) -> anyhow::Result<ExitCode> {
     await_end();
     let back = release
         .run(args.cgroup.as_deref(), || asked(&args.record))
-        .context("cannot give the sockets back")?;
-    strike(&args.record, &back)?;
-    lever::undo_all(&args.levers, args.cgroup.as_deref());
+        .context("cannot give the sockets back")
+        .and_then(|back| strike(&args.record, &back));
+    // whatever happened to the sockets
+    lever::undo_all(&args.levers)?;
+    back?;
     Ok(ExitCode::SUCCESS)
 }
 

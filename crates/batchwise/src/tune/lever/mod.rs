@@ -5,14 +5,17 @@
 mod route;
 mod threshold;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use batchwise_bpf::run_in_namespace;
+use anyhow::bail;
+use batchwise_bpf::Namespace;
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::Side;
 use batchwise_core::tune::Lever;
@@ -24,6 +27,8 @@ use route::HostRoute;
 
 /// Between looks whether someone else has changed what is set.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// What could not be set is tried again after this time.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// What can be set, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,11 +48,14 @@ enum Change {
 pub struct Levers {
     /// The coarsest that may be used.
     scope: Lever,
-    cgroup: Option<PathBuf>,
     record: PathBuf,
     set: HashMap<Target, Set>,
-    /// What could not be set, or was changed by someone else.
-    left_alone: BTreeSet<Target>,
+    /// What could not be set, and when that was tried.
+    failed: HashMap<Target, Instant>,
+    /// Changed by someone else: theirs from then on.
+    theirs: BTreeSet<Target>,
+    /// Kept open while tests pull one way and the other.
+    namespaces: HashMap<u32, Namespace>,
     checked: Instant,
 }
 
@@ -59,33 +67,26 @@ struct Set {
 
 impl Levers {
     /// `record`: where it is written down.
-    pub fn new(scope: Lever, cgroup: Option<&Path>, record: &Path) -> Self {
+    pub fn new(scope: Lever, record: &Path) -> Self {
         Self {
             scope,
-            cgroup: cgroup.map(Path::to_owned),
             record: record.to_owned(),
             set: HashMap::new(),
-            left_alone: BTreeSet::new(),
+            failed: HashMap::new(),
+            theirs: BTreeSet::new(),
+            namespaces: HashMap::new(),
             checked: Instant::now(),
         }
     }
 
     /// Has exactly these services' acknowledgments cut short, each at the finest that goes beyond its sockets.
     pub fn pull<'a>(&mut self, services: impl Iterator<Item = &'a ServiceKey>) {
-        let wanted: Vec<_> = services.map(|service| self.targets(service)).collect();
-        let mut kept = BTreeSet::new();
-        for targets in wanted {
-            kept.extend(targets.into_iter().find(|target| self.is_set(*target)));
-        }
-        let dropped: Vec<_> = self
-            .set
-            .extract_if(|target, _| !kept.contains(target))
+        let wanted: BTreeSet<_> = services
+            .filter_map(|service| self.pull_for(service))
             .collect();
-        if !dropped.is_empty() {
-            for (target, set) in dropped {
-                self.undo(target, &set.change);
-            }
-            self.write();
+        let dropped = self.set.keys().filter(|target| !wanted.contains(target));
+        for target in dropped.copied().collect::<Vec<_>>() {
+            self.drop(target);
         }
         if self.checked.elapsed() >= CHECK_EVERY {
             self.checked = Instant::now();
@@ -93,54 +94,76 @@ impl Levers {
         }
     }
 
-    /// All was undone, by whoever did that.
-    pub fn forget(&mut self) {
-        self.set.clear();
-    }
-
     /// What cuts a service's acknowledgments short while that is in force.
     pub fn of(&self, service: &ServiceKey) -> Lever {
-        let set = self
-            .targets(service)
-            .into_iter()
-            .find(|target| self.set.contains_key(target));
-        match set {
+        match self.target_of(service) {
             Some(Target::Route { .. }) => Lever::Route,
             Some(Target::Namespace { .. }) => Lever::Namespace,
             None => Lever::Socket,
         }
     }
 
-    /// The finest first. A server's other ends are many: it has no route to them.
+    /// Whether what is set for a service would be for this one, too.
+    pub fn are_shared(&self, by: &ServiceKey, with: &ServiceKey) -> bool {
+        let set = self.target_of(by);
+        set.is_some_and(|set| self.targets(with).contains(&set))
+    }
+
+    /// Undoes what the guard has not: it may have come first.
+    pub fn undo(&mut self) {
+        for target in self.set.keys().copied().collect::<Vec<_>>() {
+            self.drop(target);
+        }
+        self.namespaces.clear();
+    }
+
+    fn target_of(&self, service: &ServiceKey) -> Option<Target> {
+        let mut targets = self.targets(service).into_iter();
+        targets.find(|target| self.set.contains_key(target))
+    }
+
+    /// The finest first. A server's other ends are many, and a link-local address is on any link: there is no route to these.
     fn targets(&self, service: &ServiceKey) -> Vec<Target> {
         let netns = service.netns;
         let to = service.server.ip().to_canonical();
-        let route = (service.side == Side::Client && self.scope >= Lever::Route)
-            .then_some(Target::Route { netns, to });
+        let is_local = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
+        let has_route = service.side == Side::Client && !is_local && self.scope >= Lever::Route;
+        let route = has_route.then_some(Target::Route { netns, to });
         let namespace = (self.scope >= Lever::Namespace).then_some(Target::Namespace { netns });
         route.into_iter().chain(namespace).collect()
     }
 
-    /// Whether it is, after it was tried if it was not.
-    fn is_set(&mut self, target: Target) -> bool {
-        if self.set.contains_key(&target) {
-            return true;
+    /// Sets the finest that can be, unless someone else has changed it.
+    fn pull_for(&mut self, service: &ServiceKey) -> Option<Target> {
+        for target in self.targets(service) {
+            if self.set.contains_key(&target) {
+                return Some(target);
+            }
+            if self.theirs.contains(&target) {
+                return None;
+            }
+            if self
+                .failed
+                .get(&target)
+                .is_some_and(|at| at.elapsed() < AGAIN)
+            {
+                continue;
+            }
+            match self.set(target) {
+                Ok(()) => return Some(target),
+                Err(error) => {
+                    tracing::warn!("{target}: {error}; acknowledgments are cut short without it");
+                    self.failed.insert(target, Instant::now());
+                }
+            }
         }
-        if self.left_alone.contains(&target) {
-            return false;
-        }
-        let done = self.set(target);
-        if let Err(error) = &done {
-            tracing::warn!("{target}: {error}; acknowledgments are cut short without it");
-            self.left_alone.insert(target);
-        }
-        done.is_ok()
+        None
     }
 
     fn set(&mut self, target: Target) -> io::Result<()> {
         let set = match target {
             Target::Route { netns, to } => {
-                let route = self.within(netns, || HostRoute::prepare(to))?;
+                let route = self.namespace(netns)?.run(|| HostRoute::prepare(to))?;
                 let table = route.table();
                 Set {
                     change: Change::Route { netns, to, table },
@@ -148,7 +171,7 @@ impl Levers {
                 }
             }
             Target::Namespace { netns } => {
-                let before = self.within(netns, threshold::get)?;
+                let before = self.namespace(netns)?.run(threshold::get)?;
                 Set {
                     change: Change::Namespace { netns, before },
                     route: None,
@@ -156,124 +179,160 @@ impl Levers {
             }
         };
         self.set.insert(target, set);
-        let done = self.try_write().and_then(|()| match target {
-            Target::Route { .. } => self
-                .set
-                .get_mut(&target)
-                .and_then(|set| set.route.as_mut())
-                .map_or(Ok(()), HostRoute::make),
-            Target::Namespace { netns } => self.within(netns, threshold::raise),
+        let done = self.write().and_then(|()| match &self.set[&target].route {
+            Some(route) => route.make(),
+            None => self.namespace(target.netns())?.run(threshold::raise),
         });
-        if done.is_err() {
-            self.set.remove(&target);
-            self.write();
-        }
-        done
-    }
-
-    fn undo(&mut self, target: Target, change: &Change) {
-        if let Err(error) = undo(change, self.cgroup.as_deref()) {
-            tracing::warn!("{target}: {error}; it stays as it is");
-            self.left_alone.insert(target);
+        match done {
+            // a guard that took us for dead meanwhile has found nothing to undo, and struck it
+            Ok(()) => self.write(),
+            Err(error) => {
+                self.set.remove(&target);
+                self.warn_if_unwritten();
+                Err(error)
+            }
         }
     }
 
-    /// What someone else has changed is theirs; a namespace that is gone needs nothing, and is not kept by us.
-    fn check(&mut self) {
-        let cgroup = self.cgroup.as_deref();
-        let is_ours = |target: &Target, set: &mut Set| match (target, &mut set.route) {
-            (Target::Namespace { netns }, _) => {
-                run_in_namespace(*netns, cgroup, threshold::is_raised)
-            }
-            (Target::Route { netns, .. }, route) => {
-                run_in_namespace(*netns, cgroup, || Ok(()))?;
-                route.as_mut().map_or(Ok(false), HostRoute::follow)
-            }
+    /// Undoes it; what cannot be is tried again.
+    fn drop(&mut self, target: Target) {
+        let Some(set) = self.set.get(&target) else {
+            return;
         };
-        let mut checked: Vec<_> = self
-            .set
-            .iter_mut()
-            .map(|(target, set)| (*target, is_ours(target, set)))
-            .collect();
-        checked.retain(|(_, is_ours)| !matches!(is_ours, Ok(true)));
-        for (target, is_ours) in &checked {
-            self.set.remove(target);
-            match is_ours {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => tracing::warn!("{target}: {error}; it is left alone from now on"),
-                Ok(_) => tracing::warn!(
-                    "{target} was changed by someone else: it is left alone from now on"
-                ),
+        let change = set.change;
+        let done = self
+            .namespace(target.netns())
+            .and_then(|namespace| change.undo(namespace));
+        if let Err(error) = done {
+            if self.failed.insert(target, Instant::now()).is_none() {
+                tracing::warn!("{target}: {error}; it stays as it is until this works");
             }
-            self.left_alone.insert(*target);
+            return;
         }
-        if !checked.is_empty() {
-            self.write();
+        self.failed.remove(&target);
+        self.set.remove(&target);
+        self.warn_if_unwritten();
+    }
+
+    /// What someone else has changed is theirs; a namespace without processes is not kept by us.
+    fn check(&mut self) {
+        for target in self.set.keys().copied().collect::<Vec<_>>() {
+            let is_inhabited = Namespace::find(target.netns()).is_ok();
+            match self.is_ours(target) {
+                Ok(true) if is_inhabited => continue,
+                _ if !is_inhabited => {}
+                Ok(_) => {
+                    tracing::warn!(
+                        "{target} was changed by someone else: it is left alone from now on"
+                    );
+                    self.theirs.insert(target);
+                }
+                Err(error) => {
+                    tracing::warn!("{target}: {error}");
+                    self.failed.insert(target, Instant::now());
+                }
+            }
+            self.drop(target);
+        }
+        let set: BTreeSet<_> = self.set.keys().map(Target::netns).collect();
+        self.namespaces.retain(|netns, _| set.contains(netns));
+    }
+
+    fn is_ours(&mut self, target: Target) -> io::Result<bool> {
+        match self.set.get_mut(&target).and_then(|set| set.route.as_mut()) {
+            Some(route) => route.follow(),
+            None => self.namespace(target.netns())?.run(threshold::is_raised),
         }
     }
 
-    fn within<T: Send>(
-        &self,
-        netns: u32,
-        f: impl FnOnce() -> io::Result<T> + Send,
-    ) -> io::Result<T> {
-        run_in_namespace(netns, self.cgroup.as_deref(), f)
+    fn namespace(&mut self, netns: u32) -> io::Result<&Namespace> {
+        match self.namespaces.entry(netns) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => Ok(new.insert(Namespace::find(netns)?)),
+        }
     }
 
-    fn write(&self) {
-        if let Err(error) = self.try_write() {
+    fn warn_if_unwritten(&self) {
+        if let Err(error) = self.write() {
             tracing::warn!("{error}");
         }
     }
 
-    fn try_write(&self) -> io::Result<()> {
-        let changes: Vec<_> = self.set.values().map(|set| set.change).collect();
-        if changes.is_empty() {
-            // one that is not there was never needed
-            let _ = fs::remove_file(&self.record);
-            return Ok(());
-        }
-        let text = serde_json::to_string(&(boot_id(), changes))?;
-        let named =
-            |error| io::Error::other(format!("cannot write {}: {error}", self.record.display()));
-        replace(&self.record, &text).map_err(named)
+    fn write(&self) -> io::Result<()> {
+        write(
+            &self.record,
+            self.set.values().map(|set| set.change).collect(),
+        )
     }
 }
 
-/// Undoes what is written down there, and says how many that were: it was set in this boot by an agent that is gone.
-pub fn undo_all(record: &Path, cgroup: Option<&Path>) -> usize {
+/// Undoes what is written down there: an agent is gone that set it in this boot. Says how many that were.
+pub fn undo_all(record: &Path) -> anyhow::Result<usize> {
     let text = fs::read_to_string(record).unwrap_or_default();
-    let Ok((boot, changes)) = serde_json::from_str::<(String, Vec<Change>)>(&text) else {
-        return 0;
+    let Ok((boot, mut changes)) = serde_json::from_str::<(String, Vec<Change>)>(&text) else {
+        return Ok(0);
     };
-    if boot == boot_id() {
-        for change in &changes {
-            if let Err(error) = undo(change, cgroup) {
-                tracing::warn!("{change:?} is not undone: {error}");
+    changes.retain(|_| boot == boot_id());
+    let all = changes.len();
+    changes.retain(|change| {
+        let done =
+            Namespace::find(change.target().netns()).and_then(|namespace| change.undo(&namespace));
+        match done {
+            // it went with its namespace
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => {
+                tracing::warn!("{}: {error}; it stays as it is", change.target());
+                true
             }
+            Ok(()) => false,
         }
+    });
+    let left = changes.len();
+    write(record, changes)?;
+    if left > 0 {
+        bail!("{left} of {all} changes to routes and namespaces could not be undone");
     }
-    let _ = fs::remove_file(record);
-    changes.len()
+    Ok(all)
 }
 
-fn undo(change: &Change, cgroup: Option<&Path>) -> io::Result<()> {
-    let done = match *change {
-        Change::Route { netns, to, table } => {
-            run_in_namespace(netns, cgroup, || route::remove_from(table, to))
+fn write(record: &Path, changes: Vec<Change>) -> io::Result<()> {
+    if changes.is_empty() {
+        // one that is not there was never needed
+        let _ = fs::remove_file(record);
+        return Ok(());
+    }
+    let text = serde_json::to_string(&(boot_id(), changes))?;
+    let named = |error| io::Error::other(format!("cannot write {}: {error}", record.display()));
+    replace(record, &text).map_err(named)
+}
+
+impl Change {
+    fn target(&self) -> Target {
+        match *self {
+            Self::Route { netns, to, .. } => Target::Route { netns, to },
+            Self::Namespace { netns, .. } => Target::Namespace { netns },
         }
-        Change::Namespace { netns, before } => {
-            run_in_namespace(netns, cgroup, || threshold::restore(before))
+    }
+
+    /// Unless someone else has changed it since.
+    fn undo(&self, namespace: &Namespace) -> io::Result<()> {
+        match *self {
+            Self::Route { to, table, .. } => namespace.run(|| route::remove_from(table, to)),
+            Self::Namespace { before, .. } => namespace.run(|| threshold::restore(before)),
         }
-    };
-    match done {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()), // it went with its namespace
-        done => done,
     }
 }
 
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Target {
+    fn netns(&self) -> u32 {
+        match *self {
+            Self::Route { netns, .. } | Self::Namespace { netns } => netns,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Route { netns, to } => {
                 write!(f, "the route to {to} in network namespace {netns}")

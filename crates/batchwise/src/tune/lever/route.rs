@@ -1,18 +1,21 @@
 //! A route of its own to one address, with `quickack`: a copy of the route that leads there, so that no other address
 //! is served differently and nobody's route is changed. It follows the one that it was copied from.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 
-use futures_util::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures_util::TryStreamExt as _;
 use rtnetlink::MulticastGroup;
+use rtnetlink::packet_core::{NetlinkMessage, NetlinkPayload};
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
     RouteProtocol, RouteScope, RouteType,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::sys::Socket;
+use rtnetlink::sys::protocols::NETLINK_ROUTE;
 
-use crate::frame::netlink::{Netlink, News};
+use crate::frame::netlink::Netlink;
 
 /// How `ip route` shows whose it is: `proto 77`.
 const OURS: RouteProtocol = RouteProtocol::Other(77);
@@ -29,8 +32,8 @@ pub struct HostRoute {
 impl HostRoute {
     /// Finds out how it has to be, in the calling thread's network namespace.
     pub fn prepare(to: IpAddr) -> io::Result<Self> {
-        let (netlink, news) =
-            Netlink::listening(&[MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route])?;
+        let news = News::open()?;
+        let netlink = open()?;
         let route = copy(to, &matched(&netlink, to)?)?;
         Ok(Self {
             netlink,
@@ -46,47 +49,79 @@ impl HostRoute {
     }
 
     /// Makes it. One that is there already is someone else's.
-    pub fn make(&mut self) -> io::Result<()> {
+    pub fn make(&self) -> io::Result<()> {
         let request = self.netlink.handle.route().add(self.route.clone());
         self.netlink
             .wait(request.execute())
-            .map_err(io::Error::other)?;
-        self.heard();
-        Ok(())
+            .map_err(io::Error::other)
     }
 
-    /// Whether it is still as it was made; where the route that it is a copy of may have changed, it is copied anew.
+    /// Whether it is still the one that is taken; where the route that it is a copy of may have changed, it is copied anew.
     pub fn follow(&mut self) -> io::Result<bool> {
         if matched(&self.netlink, self.to)?.header.protocol != OURS {
             return Ok(false);
         }
-        if self.heard() {
+        if self.news.may_concern(self.to) {
             remove(&self.netlink, self.to, self.table())?;
-            self.route = copy(self.to, &matched(&self.netlink, self.to)?)?;
+            let new = copy(self.to, &matched(&self.netlink, self.to)?)?;
+            if table_of(&new) != self.table() {
+                return Ok(false);
+            }
+            self.route = new;
             self.make()?;
         }
         Ok(true)
     }
+}
 
-    /// Whether anything happened since to a route that leads there, other than this one.
-    fn heard(&mut self) -> bool {
-        let mut heard = false;
-        while let Some(Some(news)) = self.netlink.wait(async { self.news.next().now_or_never() }) {
-            let (RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route)) =
-                news
-            else {
-                continue;
-            };
-            heard |= route.header.protocol != OURS && leads_to(&route, self.to);
+/// What the kernel tells of routes and rules, with a socket of its own: answers wait behind nothing.
+struct News(Socket);
+
+impl News {
+    fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        for group in [
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+            MulticastGroup::Ipv4Rule,
+            MulticastGroup::Ipv6Rule,
+        ] {
+            socket.add_membership(group as u32)?;
         }
-        heard
+        socket.set_non_blocking(true)?;
+        Ok(Self(socket))
+    }
+
+    /// Whether anything was told since that may have to do with this address. What was missed may (ENOBUFS).
+    fn may_concern(&self, to: IpAddr) -> bool {
+        let mut concerns = false;
+        loop {
+            match self.0.recv_from_full() {
+                Ok((bytes, _)) => concerns |= concern(&bytes, to),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return concerns,
+                Err(_) => concerns = true,
+            }
+        }
+    }
+}
+
+fn concern(news: &[u8], to: IpAddr) -> bool {
+    match NetlinkMessage::deserialize(news).map(|message| message.payload) {
+        Ok(NetlinkPayload::InnerMessage(
+            RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route),
+        )) => route.header.protocol != OURS && leads_to(&route, to),
+        _ => true,
     }
 }
 
 /// Removes it from a table, in the calling thread's network namespace. One that is not there needs nothing.
 pub fn remove_from(table: u32, to: IpAddr) -> io::Result<()> {
-    let (netlink, _) = Netlink::listening(&[])?;
-    remove(&netlink, to, table)
+    remove(&open()?, to, table)
+}
+
+fn open() -> io::Result<Netlink> {
+    Netlink::open().map_err(io::Error::other)
 }
 
 fn remove(netlink: &Netlink, to: IpAddr, table: u32) -> io::Result<()> {
@@ -142,6 +177,7 @@ fn copy(to: IpAddr, of: &RouteMessage) -> io::Result<RouteMessage> {
         table: of.header.table,
         scope: of.header.scope,
         tos: of.header.tos,
+        flags: of.header.flags & RouteFlags::Onlink,
         ..header(to)
     };
     let by_object = |a: &RouteAttribute| matches!(a, RouteAttribute::NhId(_));

@@ -13,7 +13,7 @@ use batchwise_testbed::stage::tune::Agent;
 use batchwise_testbed::stage::{connect, eventually, listen};
 use batchwise_testbed::topology::LINK;
 use nix::libc::{IPPROTO_TCP, getsockopt, socklen_t};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 const PORT: u16 = 17_042;
@@ -58,6 +58,15 @@ fn ask(mut stream: &TcpStream, stop: &AtomicBool) {
     stream.shutdown(Shutdown::Both).expect("it was open");
 }
 
+/// Ends the threads beside a test, though it fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A client that waits for the second half of each answer, and what is done meanwhile.
 fn with_stalls(name: &str, play: impl FnOnce(&Scene, &TcpStream)) {
     let scene = Scene::build(name);
@@ -67,11 +76,11 @@ fn with_stalls(name: &str, play: impl FnOnce(&Scene, &TcpStream)) {
     let (server, _) = listener.accept().expect("its connection");
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
+        let _stop = Stop(&stop);
         // it ends by an error: its client is gone
         threads.spawn(|| answer(server).expect_err("its client's end"));
         threads.spawn(|| ask(&client, &stop));
         play(&scene, &client);
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -153,6 +162,29 @@ fn a_route_of_its_own_acknowledges_at_once_follows_others_and_goes_with_the_agen
 }
 
 #[test]
+fn a_route_that_agent_and_guard_leave_when_they_die_together_the_next_agent_removes() {
+    with_stalls("ackleft", |scene, _| {
+        let logs = TempDir::new().expect("a folder");
+        let args = ["--knob", "delack", "--scope", "route"];
+        let mut agent = Agent::launch_at(scene.client(), logs.path(), PORT, &args);
+        agent.until("the cure", 0, adopted);
+        let guard = agent.guard().expect("a guard");
+        for process in [agent.pid(), guard] {
+            kill(process, Signal::SIGSTOP).expect("it is there");
+        }
+        for process in [guard, agent.pid()] {
+            kill(process, Signal::SIGKILL).expect("it is there");
+        }
+        agent.wait();
+        assert_ne!(routes(scene), "");
+        let mut next = Agent::launch_at(scene.client(), logs.path(), PORT, &["--dry-run"]);
+        next.wait_attached();
+        until_routes(scene, "no route of ours", str::is_empty);
+        next.finish();
+    });
+}
+
+#[test]
 fn a_route_that_an_administrator_takes_away_stays_away() {
     with_stalls("acktaken", |scene, _| {
         let logs = TempDir::new().expect("a folder");
@@ -187,6 +219,7 @@ fn where_there_can_be_no_route_a_namespace_acknowledges_at_once_until_the_agent_
         eventually("the namespace to be so", told, get);
     };
     std::thread::scope(|threads| {
+        let _stop = Stop(&stop);
         // a request in two writes waits for the server's acknowledgment of the first
         threads.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -215,6 +248,5 @@ fn where_there_can_be_no_route_a_namespace_acknowledges_at_once_until_the_agent_
             agent.wait();
             is("1");
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
