@@ -14,9 +14,11 @@ mod decisions;
 mod demo;
 mod drills;
 mod engine;
+mod h2load;
 mod headroom;
 mod held;
 mod hook_cost;
+mod hops;
 mod ladder;
 mod machine;
 mod multiplexed;
@@ -119,6 +121,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &demo::Demo,
         &redis_nagle::RedisNagle,
         &held::Held,
+        &hops::Hops,
         &multiplexed::Multiplexed,
         &headroom::Headroom,
         &client_cost::ClientCost,

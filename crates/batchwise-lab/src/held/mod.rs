@@ -8,9 +8,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use batchwise_core::tune::report::{Decision, DecisionEvent};
-use batchwise_testbed::host::Role;
 use batchwise_testbed::lines::Printing;
 use batchwise_testbed::process::{Process, now_ns};
 use batchwise_testbed::server;
@@ -27,6 +26,7 @@ use crate::engine::text::{maybe_duration, name, ratio};
 use crate::engine::{
     Axis, Experiment, Figure, Report, Results, Round, Run, Table, Turn, two_hosts,
 };
+use crate::h2load::{self, Request};
 use crate::tuner;
 use summary::{Compared, Summary};
 
@@ -166,6 +166,8 @@ pub struct Point {
     pub requests: usize,
     /// Of the requests after the first three seconds.
     pub mean_ns: Option<f64>,
+    /// Of these, those that took 40 ms and more, a minute: a stall of the machine or of the server's threads does that, too.
+    pub slow_per_minute: f64,
     /// The mean of each second.
     pub seconds_ns: Vec<Option<f64>>,
     /// From the load's begin to the agent's first adoption, s.
@@ -211,33 +213,14 @@ impl Stage {
         tuner::start(context, host, PORT, &options).map(Some)
     }
 
-    /// Each request that h2load logged: when it began and what it took, ns.
-    fn load(&self, context: &Context, load: Load, time: Duration) -> Result<Vec<(u64, f64)>> {
-        let log = self.dir.path().join("requests");
-        let mut command = Command::new("h2load");
-        command.args(["--h1", "-c", &load.connections.to_string()]);
-        command.args(["-D", &time.as_secs().to_string()]);
-        if load.paced {
-            command.args(["--rps", "10"]);
-        }
-        command.arg("--log-file").arg(&log);
-        command.arg(format!("http://{SERVER_IP}:{PORT}/"));
-        let host = &self.hosts.client;
-        let mut client = Printing::start_text(host, "h2load", command, Role::Workload)?;
-        let status = client.wait(&context.stop, time + GRACE)?;
-        ensure!(
-            status.success(),
-            "h2load failed ({status}): {}",
-            client.text()
-        );
-        let text = fs::read_to_string(&log).context("h2load's log")?;
-        let _ = fs::remove_file(&log);
-        let parse = |line: &str| {
-            let mut columns = line.split_whitespace();
-            let (begin, took) = (columns.next()?.parse::<u64>().ok()?, columns.nth(1)?);
-            Some((begin * 1_000, took.parse::<f64>().ok()? * 1e3))
+    fn load(&self, context: &Context, load: Load, time: Duration) -> Result<Vec<Request>> {
+        let load = h2load::Load {
+            url: &format!("http://{SERVER_IP}:{PORT}/"),
+            connections: load.connections,
+            rate: load.paced.then_some(10),
+            time,
         };
-        Ok(text.lines().filter_map(parse).collect())
+        h2load::run(context, &self.hosts.client, self.dir.path(), &load)
     }
 }
 
@@ -390,6 +373,10 @@ impl Experiment for Held {
                 ("`tune` / better", &|c| ratio(c.tune_vs_better)),
                 ("adopted after", &|c| maybe_duration(c.adopted_s.map(|s| s * 1e9))),
                 ("held after that", &|c| c.held_after.map_or_else(|| "–".into(), |n| n.to_string())),
+                ("40 ms and more, a minute: by hand, `tune`", &|c| {
+                    let slow = |n: Option<f64>| n.map_or_else(|| "–".into(), |n| format!("{n:.0}"));
+                    format!("{}, {}", slow(c.hand_slow_per_minute), slow(c.tune_slow_per_minute))
+                }),
                 ("tests", &|c| c.tests.to_string()),
             ],
         ));
@@ -414,7 +401,7 @@ impl Point {
         arm: &Arm,
         begun: u64,
         time: Duration,
-        requests: &[(u64, f64)],
+        requests: &[Request],
         decisions: &[Decision],
     ) -> Self {
         let since = |at: u64| at.saturating_sub(begun) as f64 / 1e9;
@@ -442,6 +429,10 @@ impl Point {
             who: arm.who,
             requests: requests.len(),
             mean_ns: mean(LEARNING.as_secs_f64(), f64::INFINITY),
+            slow_per_minute: {
+                let counted = (time - LEARNING).as_secs_f64();
+                held(begun + LEARNING.as_nanos() as u64) as f64 * 60.0 / counted
+            },
             seconds_ns: seconds.map(|s| mean(s as f64, s as f64 + 1.0)).collect(),
             adopted_s: adopted.map(since),
             held_after: adopted.map(held),

@@ -23,6 +23,9 @@ pub struct Compared {
     pub tune_vs_better: Option<f64>,
     pub adopted_s: Option<f64>,
     pub held_after: Option<usize>,
+    /// Requests that took 40 ms and more after the first three seconds.
+    pub hand_slow_per_minute: Option<f64>,
+    pub tune_slow_per_minute: Option<f64>,
     pub tests: usize,
 }
 
@@ -56,11 +59,12 @@ impl Summary {
 
 impl Compared {
     fn of(points: &[Point], tuned: &Point) -> Self {
-        let mean = |who| {
+        let of = |who| {
             let key = |p: &Point| (p.server.clone(), p.cure, p.load);
             let mut own = points.iter().filter(|p| key(p) == key(tuned));
-            own.find(|p| p.who == who).and_then(|p| p.mean_ns)
+            own.find(|p| p.who == who)
         };
+        let mean = |who| of(who).and_then(|p| p.mean_ns);
         let (own, hand) = (mean(Who::Own), mean(Who::Hand));
         let better = own.into_iter().chain(hand).min_by(f64::total_cmp);
         let probes = tuned.events.iter().filter(|e| **e == DecisionEvent::Probe);
@@ -77,6 +81,8 @@ impl Compared {
                 .map(|(tune, better)| tune / better),
             adopted_s: tuned.adopted_s,
             held_after: tuned.held_after,
+            hand_slow_per_minute: of(Who::Hand).map(|p| p.slow_per_minute),
+            tune_slow_per_minute: Some(tuned.slow_per_minute),
             tests: probes.count(),
         }
     }
