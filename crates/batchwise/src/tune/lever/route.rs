@@ -180,8 +180,9 @@ fn copy(to: IpAddr, of: &RouteMessage) -> io::Result<RouteMessage> {
         flags: of.header.flags & RouteFlags::Onlink,
         ..header(to)
     };
-    let by_object = |a: &RouteAttribute| matches!(a, RouteAttribute::NhId(_));
-    let by_object = of.attributes.iter().any(by_object);
+    // a next hop that is an object of its own says the way
+    let is_object = |a: &RouteAttribute| matches!(a, RouteAttribute::NhId(_));
+    let has_object = of.attributes.iter().any(is_object);
     for attribute in &of.attributes {
         match attribute {
             RouteAttribute::Metrics(theirs) => {
@@ -190,24 +191,20 @@ fn copy(to: IpAddr, of: &RouteMessage) -> io::Result<RouteMessage> {
                     .filter(|m| !matches!(m, RouteMetric::QuickAck(_)));
                 metrics.extend(others.cloned());
             }
-            // the object says them
-            RouteAttribute::Oif(_)
-            | RouteAttribute::Gateway(_)
-            | RouteAttribute::Via(_)
-            | RouteAttribute::MultiPath(_)
-            | RouteAttribute::Encap(_)
-            | RouteAttribute::EncapType(_)
-                if by_object => {}
-            RouteAttribute::Oif(_)
-            | RouteAttribute::Gateway(_)
-            | RouteAttribute::Via(_)
-            | RouteAttribute::MultiPath(_)
-            | RouteAttribute::Encap(_)
-            | RouteAttribute::EncapType(_)
-            | RouteAttribute::NhId(_)
+            RouteAttribute::NhId(_)
             | RouteAttribute::PrefSource(_)
             | RouteAttribute::Realm(_)
             | RouteAttribute::Table(_) => route.attributes.push(attribute.clone()),
+            RouteAttribute::Oif(_)
+            | RouteAttribute::Gateway(_)
+            | RouteAttribute::Via(_)
+            | RouteAttribute::MultiPath(_)
+            | RouteAttribute::Encap(_)
+            | RouteAttribute::EncapType(_)
+                if !has_object =>
+            {
+                route.attributes.push(attribute.clone());
+            }
             _ => {}
         }
     }
