@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use crate::Context;
 use crate::applications::{Missing, lacking};
 use crate::engine::color::{BATCHWISE, NAGLE, NODELAY};
+use crate::engine::report::Part;
 use crate::engine::text::{duration, maybe_duration};
 use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
@@ -234,7 +235,7 @@ impl Experiment for Hops {
                 &summary::pairs_of(&results.points, arm, Arm::by_hand(true, false)),
             )
         };
-        Report::new(
+        let report = Report::new(
             "Hops: a proxy that needs opposite answers",
             "A proxy in Go with its own CPU; its clients (h2load, 8 connections, as soon as they are answered) and Redis on the other. It answers in two small writes, and \
              asks Redis fifty things at once over one connection. Settings: towards clients / towards Redis. The agent runs at the proxy's host, for both ports; the first \
@@ -262,7 +263,13 @@ impl Experiment for Hops {
                 strip("TCP_NODELAY on both", NODELAY, Arm::by_hand(true, true)),
                 strip("tune", BATCHWISE, Arm::TUNED),
             ],
-        ))
+        ));
+        match summary.missing.is_empty() {
+            true => report,
+            false => report
+                .heading("Left out")
+                .part(Part::missing(&summary.missing)),
+        }
     }
 }
 

@@ -59,6 +59,13 @@ impl Agent {
         plan: Plan,
         owners: &Owners,
     ) -> anyhow::Result<Ended> {
+        let is_shared = |(other, s): (&ServiceKey, &Service)| {
+            *other != key && s.acks_soon() && self.levers.are_shared(other, &key)
+        };
+        if self.services[&key].knob == Knob::Delack && self.services.iter().any(is_shared) {
+            let why = "another service has acknowledgments cut short for this one, too";
+            return Ok(Ended::Aborted(why.to_owned()));
+        }
         self.sensor.begin()?;
         let ended = self.slices(key, plan, owners);
         self.sensor.detach();
@@ -79,13 +86,6 @@ impl Agent {
             cookies: cookies().collect(),
             clocks: owners.clocks(cookies()),
         };
-        let is_shared = |(other, s): (&ServiceKey, &Service)| {
-            *other != key && s.acks_soon() && self.levers.are_shared(other, &key)
-        };
-        if tested.knob == Knob::Delack && self.services.iter().any(is_shared) {
-            let why = "another service has acknowledgments cut short for this one, too";
-            return Ok(Ended::Aborted(why.to_owned()));
-        }
         // the machine may stand still for a moment: the shortest time of several counts
         let (mut effort, mut switching, mut switches) = (Duration::MAX, Duration::MAX, 0);
         for _ in 0..TRIES {
