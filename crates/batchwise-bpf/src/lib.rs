@@ -38,6 +38,7 @@ pub use batchwise_core::sense::connection::{Connection, Reading, Vitals};
 
 pub use attach::cgroup::find as find_cgroup;
 pub use attach::interface::check as check_interface;
+pub use attach::listeners::Listener;
 pub use attach::netns::Namespace;
 pub use attach::xdp;
 pub use error::Error;
@@ -45,8 +46,8 @@ pub use error::Error;
 pub use flows::gaps_from;
 pub use object::holder;
 pub use sense::{
-    Actuator, Advertiser, Clocks, Config, Control, Exchange, Extension, GuardFds, Hints,
-    MOST_SERVICES, Owners, Ping, Release, Sensor, Socket, Tuning, Units,
+    Actuator, Advertiser, Clocks, Config, Control, Exchange, Extension, GuardFds, Hints, Holders,
+    MOST_SERVICES, Naming, Owners, Ping, Release, Sensor, Socket, Tuning, Units, Walker,
 };
 pub use time::monotonic_ns;
 

@@ -121,7 +121,7 @@ impl Programs {
 
     fn sense(&mut self, extension: &impl Extension) -> Result<(), Error> {
         let config = Config {
-            ports: vec![1],
+            ports: vec![1..=1],
             cgroup: None,
             units: Units::of(&[Unit::Sends, Unit::Bytes, Unit::Packets]),
             tails: true,

@@ -60,7 +60,7 @@ impl Watcher {
             command.args(["--cost", cost]);
         }
         if let Some(units) = spec.units {
-            command.args(["--unit", units]);
+            command.args(["--count", units]);
         }
         if spec.exchange {
             command.arg("--exchange");

@@ -1,6 +1,7 @@
 //! The `batchwise` command: its arguments, its log, its exit code. Every subcommand is a module.
 
 use std::fmt::Display;
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -41,6 +42,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   batchwise doctor                     what does this machine allow?
+  sudo batchwise                       all services of this machine, live
   sudo batchwise watch --port 6379     the latency of a Redis server, live
   sudo batchwise passive --iface eth1 --port 443
                                        the latency of servers, from their clients' packets alone
@@ -64,7 +66,7 @@ enum Command {
     #[command(after_long_help = doctor::EXAMPLES)]
     Doctor(doctor::DoctorArgs),
 
-    /// Estimate the latency of a service from its TCP sockets, interval by interval
+    /// Estimate the latency of services from their TCP sockets, interval by interval
     #[command(after_long_help = watch::EXAMPLES)]
     Watch(watch::WatchArgs),
 
@@ -117,7 +119,11 @@ pub fn command() -> clap::Command {
 /// Runs what the arguments say.
 pub fn main() -> ExitCode {
     frame::memory::keep_little();
-    let cli = Cli::parse_from(sibling::reorder_help(std::env::args_os()));
+    let mut args: Vec<_> = std::env::args_os().collect();
+    if args.len() == 1 && std::io::stdout().is_terminal() {
+        args.push("watch".into());
+    }
+    let cli = Cli::parse_from(sibling::reorder_help(args.into_iter()));
     if let Err(error) = start_log() {
         return fail(&error);
     }

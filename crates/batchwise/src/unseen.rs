@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use batchwise_bpf::{Connection, Sensor};
 use batchwise_core::sense::connection::Bypass;
 
+use crate::frame::args::{Ports, name_of};
+
 /// Connections of which nothing is seen, by the service's port.
 #[derive(Debug, Default)]
 pub struct Bypassed(BTreeMap<(u16, Bypass), u64>);
@@ -32,16 +34,16 @@ impl Bypassed {
 #[derive(Debug)]
 pub struct Unseen {
     /// Ports on which nothing has been met.
-    unmet: BTreeSet<u16>,
+    unmet: Vec<Ports>,
     said: BTreeSet<(u16, Option<Bypass>)>,
     /// What is so now, in words.
     pub notes: Vec<String>,
 }
 
 impl Unseen {
-    pub fn on(ports: &[u16]) -> Self {
+    pub fn on(ports: &[Ports]) -> Self {
         Self {
-            unmet: ports.iter().copied().collect(),
+            unmet: ports.to_vec(),
             said: BTreeSet::new(),
             notes: Vec::new(),
         }
@@ -51,7 +53,7 @@ impl Unseen {
     pub fn look(&mut self, met: &BTreeSet<u16>, bypassed: &Bypassed, sensor: &Sensor) {
         let mut now: Vec<((u16, Option<Bypass>), String)> = Vec::new();
         for (&(port, by), count) in &bypassed.0 {
-            self.unmet.remove(&port);
+            self.unmet.retain(|ports| !ports.contains(&port));
             let (connections, are) = match count {
                 1 => ("connection", "is"),
                 _ => ("connections", "are"),
@@ -60,19 +62,24 @@ impl Unseen {
             let note = format!("{count} {connections} {how} on port {port} {are} not seen");
             now.push(((port, Some(by)), note));
         }
-        self.unmet.retain(|port| !met.contains(port));
+        let is_in = |all: &BTreeSet<u16>, ports: &Ports| all.range(ports.clone()).next().is_some();
+        self.unmet.retain(|ports| !is_in(met, ports));
         if !self.unmet.is_empty() {
-            match sensor.listened() {
-                Ok(listened) => self.unmet.retain(|port| !listened.contains(port)),
+            match sensor.listeners() {
+                Ok(all) => {
+                    let listened = all.iter().map(|(_, listener)| listener.at.port()).collect();
+                    self.unmet.retain(|ports| !is_in(&listened, ports));
+                }
                 Err(error) => {
                     tracing::debug!("{error}");
                     self.unmet.clear();
                 }
             }
         }
-        let nothing = |&port: &u16| {
-            let note = format!("nothing listens on port {port}, and nobody is connected to it");
-            ((port, None), note)
+        let nothing = |ports: &Ports| {
+            let name = name_of(ports);
+            let note = format!("nothing listens on port {name}, and nobody is connected to it");
+            ((*ports.start(), None), note)
         };
         now.extend(self.unmet.iter().map(nothing));
         for (what, note) in &now {

@@ -31,6 +31,11 @@ fn processes(cgroup: Option<&Path>) -> Vec<String> {
     pids
 }
 
+/// Which namespace it is.
+pub(crate) fn inode(ns: &fs::Metadata) -> u32 {
+    ns.ino() as u32
+}
+
 /// One open namespace file per distinct network namespace but our own. Processes that vanish while
 /// we look are passed over, as are those that we may not look at (other users', without
 /// CAP_SYS_PTRACE).

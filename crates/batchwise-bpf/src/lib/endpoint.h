@@ -50,13 +50,16 @@ struct sense_sock_info {
 	__u32 outstanding; /* bytes handed over, not yet acknowledged */
 	__u32 srtt_us;
 	__u32 rtt_min_us;
-	__u32 mss; /* bytes of a full segment */
+	__u32 unread; /* bytes received and not yet read */
 	__u8 nonagle; /* tp->nonagle: TCP_NAGLE_OFF, TCP_NAGLE_CORK */
 	__u8 state; /* enum sense_sock_state */
 	__u8 backlog; /* enum sense_backlog, if nothing is unknown since the last event */
 	__u8 bypass; /* enum sense_bypass */
-	__u32 under_way; /* requests */
+	__u16 mss; /* bytes of a full segment */
+	__u16 under_way; /* requests */
 	__u64 oldest; /* ns: when the oldest of them began; 0: none is known */
+	__u32 resent; /* segments that were sent again, free-running */
+	__u32 window_full_us; /* for how long the peer's window had no room for what waits, free-running */
 };
 
 /* One connection as the agent sees it: identity, then counters. */
@@ -117,7 +120,10 @@ struct sense_endpoint {
 	__u32 censored; /* sense_dump's alone: the epoch whose unfinished requests are in the histogram */
 	__u32 tails; /* the service's histograms, as `services` of sense/members.h says; 0: none */
 	__u32 ack_soon; /* whether the agent wants acknowledgments sooner than the kernel sends them, and who sees to it */
-	__u32 reserved[6];
+	__u32 next_option; /* which queue the exchange sends next */
+	__u32 silent; /* the callback before each segment is off while nothing is counted */
+	__u32 reserved[2];
+	__u64 option_sent; /* ns; at most one in `exchange_period_ns` */
 	__u64 state_sent; /* ns */
 	__u64 hint_advertised; /* ns: `time` of the hint that was advertised last */
 
@@ -136,9 +142,6 @@ struct sense_endpoint {
 	__u32 rcv;   /* received in order up to here */
 	__u32 read;  /* the application has read up to here */
 	__u32 acked; /* we have acknowledged up to here */
-	__u32 next_option; /* which queue the exchange sends next */
-	__u32 silent; /* the callback before each segment is off while nothing is counted */
-	__u64 option_sent; /* ns */
 	struct sense_record rec;
 	struct sense_marks out; /* send calls not yet acknowledged */
 	struct sense_marks in_read; /* received messages not yet read */
@@ -157,6 +160,7 @@ _Static_assert(sizeof(struct sense_endpoint) <= 4096 - 72, "a socket's storage i
  * sooner than this after an event was sent by that event, later ones by the delayed-ACK timer.
  */
 #define SENSE_DELACK_FLOOR_NS 4000000ULL
+#define SENSE_ACK_SOONER 4
 
 /* The socket's own idea of its streams, read at the event. */
 struct sense_sock_view {
@@ -366,11 +370,34 @@ BW_INLINE __u64 sense_seen_last_tx(const struct sense_arrival *s)
 	return s->since_tx == SENSE_LONG_AGO ? 0 : s->time - ((__u64)s->since_tx << 10);
 }
 
+/*
+ * Whether the message that this end hears has begun and is not over, as far as it knows: a request at a server, a
+ * response at a client.
+ */
+BW_INLINE int sense_is_hearing(const struct sense_endpoint *e)
+{
+	const struct sense_turn *t = &e->rec.turn;
+
+	return t->began && !t->answered == !!(e->rec.flags & SENSE_F_SERVER);
+}
+
+/*
+ * A message goes on, with data that left once the timer for delayed acknowledgments had sent one at `left`, after which
+ * they came much sooner than that took: the peer's Nagle had waited for it.
+ */
+BW_INLINE void sense_hear_held(struct sense_endpoint *e, const struct sense_arrival *s, __u64 left)
+{
+	if (left > e->rec.last + SENSE_DELACK_FLOOR_NS && s->rcv_wup == e->rcv && s->seq == e->rcv &&
+	    s->extent >> 12 && SENSE_ACK_SOONER * (s->time - left) < left - e->rec.last && sense_is_hearing(e))
+		e->rec.unsent.acks += left - e->rec.last;
+}
+
 /* A segment arrived. */
 BW_INLINE void sense_on_segment(struct sense_endpoint *e, __u32 units, const struct sense_arrival *s)
 {
 	__u32 end = s->seq + (s->extent >> 12);
 
+	sense_hear_held(e, s, sense_seen_last_tx(s));
 	sense_settle_ack(e, units, s->time, s->rcv_wup, sense_seen_last_tx(s));
 	sense_pass(e, s->time, s->extent >> 1 & 3);
 	sense_on_ack(e, units, s->time, s->ack);

@@ -183,6 +183,11 @@ struct tcp_sock {
 	__u64 bytes_received;
 	__u64 tcp_wstamp_ns;
 	struct minmax rtt_min;
+	__u32 total_retrans;
+	__u32 chrono_start;
+	__u32 chrono_stat[3];
+	__u8 chrono_type : 2; /* by BPF_CORE_READ_BITFIELD_PROBED alone */
+	__u8 : 0; /* nonagle begins a byte, as in the kernel: it is read where it lies here */
 	__u8 nonagle : 4;
 	__u8 syn_smc : 1;
 	bool is_mptcp;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Unsent: handed over by the application and not yet transmitted, and whether Nagle's algorithm holds it. What is
- * unsent when an event comes has been since the event before: nothing of it has left meanwhile. Helper-free.
+ * unsent when an event comes has been since the event before: nothing of it has left meanwhile. And what the peer has
+ * unsent, as far as an acknowledgment of ours shows it. Helper-free.
  */
 #ifndef SENSE_UNSENT_H
 #define SENSE_UNSENT_H
@@ -20,6 +21,7 @@ enum sense_backlog {
 struct sense_unsent {
 	__u64 time;
 	__u64 held; /* of it */
+	__u64 acks; /* in which the peer waited for an acknowledgment */
 };
 
 /* `nagled`: what Nagle's algorithm holds is shorter than this; 0: it holds nothing now. */

@@ -6,7 +6,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use batchwise_core::sense::connection::ServiceKey;
@@ -66,7 +65,6 @@ impl Extension for Tuning {
         open.progs.sense_app_setting.set_autoload(true);
         if let Some(ro) = open.maps.rodata_data.as_deref_mut() {
             ro.tuning = true;
-            ro.jiffy_us = jiffy_us();
         }
     }
 
@@ -192,8 +190,7 @@ impl Actuator {
         if namespaces.is_empty() {
             return Ok(());
         }
-        let inode = |ns: fs::Metadata| ns.ino() as u32;
-        let own = inode(fs::metadata("/proc/self/ns/net")?);
+        let own = netns::inode(&fs::metadata("/proc/self/ns/net")?);
         if namespaces.contains(&own) {
             walk::run(self.walk.as_fd())?;
         }
@@ -202,18 +199,12 @@ impl Actuator {
         }
         // one whose last process is gone has no sockets for long
         for ns in netns::others(self.cgroup.as_deref()) {
-            if namespaces.contains(&inode(ns.metadata()?)) {
+            if namespaces.contains(&netns::inode(&ns.metadata()?)) {
                 netns::within(&ns, || walk::run(self.walk.as_fd()))?;
             }
         }
         Ok(())
     }
-}
-
-/// A tick of the kernel's clock, µs.
-fn jiffy_us() -> u32 {
-    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
-    (tick.tv_nsec / 1_000) as u32
 }
 
 fn key(service: &ServiceKey) -> types::sense_service {

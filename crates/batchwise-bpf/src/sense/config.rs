@@ -1,5 +1,6 @@
 //! What is watched, and what is counted of it.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use batchwise_core::sense::report::Unit;
@@ -42,7 +43,7 @@ impl Units {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Local (server) or remote (client) ports.
-    pub ports: Vec<u16>,
+    pub ports: Vec<RangeInclusive<u16>>,
     /// Only sockets made in this cgroup v2 or below it.
     pub cgroup: Option<PathBuf>,
     /// What to count.

@@ -16,7 +16,7 @@
 #define SENSE_USER_DATA_FLAGS 7ULL
 #define SENSE_USER_DATA_PSOCK 4ULL
 
-#define SENSE_MAX_PORTS 9 /* and one of them is the bench's */
+#define SENSE_MAX_RANGES 9 /* and one of them is the bench's */
 
 /* What the exchange sends in turn: a queue each, then the agent's state, then the hint. */
 enum { SENSE_SLOT_STATE = SENSE_UNITS * SENSE_QUEUES, SENSE_SLOT_HINT, SENSE_SLOTS };
@@ -24,7 +24,7 @@ enum { SENSE_SLOT_STATE = SENSE_UNITS * SENSE_QUEUES, SENSE_SLOT_HINT, SENSE_SLO
 /* Set by the loader before the programs are verified, so that what is off costs nothing. */
 const volatile __u32 units;
 const volatile __u32 advertised_units = 1 << SENSE_CALLS | 1 << SENSE_BYTES; /* to the peer */
-const volatile __u16 ports[SENSE_MAX_PORTS];
+const volatile struct sense_ports ports[SENSE_MAX_RANGES];
 const volatile __u32 n_ports;
 const volatile __u16 bench_port; /* the agent's own, by which it learns what counting costs; 0: none */
 const volatile __u64 cgroup_id; /* 0: any */
@@ -32,7 +32,9 @@ const volatile __u32 cgroup_level;
 const volatile __u32 exchange_period_ns;
 const volatile bool exchanging;
 const volatile bool tailing; /* requests are matched with responses */
+const volatile __u32 jiffy_us;
 const volatile bool tuning;
+const volatile bool naming; /* whose listeners are is told, too */
 const volatile bool late_send; /* what is sent is seen after the call */
 const volatile bool late_callbacks; /* TCP_BPF_SOCK_OPS_CB_FLAGS can be set from a walk */
 
@@ -87,8 +89,9 @@ BW_INLINE __u32 sense_gso_segs(const struct sk_buff *skb)
 
 BW_INLINE bool sense_watches(__u16 local, __u16 remote)
 {
-	for (__u32 i = 0; i < SENSE_MAX_PORTS && i < n_ports; i++)
-		if (ports[i] == local || ports[i] == remote)
+	for (__u32 i = 0; i < SENSE_MAX_RANGES && i < n_ports; i++)
+		if ((local >= ports[i].first && local <= ports[i].last) ||
+		    (remote >= ports[i].first && remote <= ports[i].last))
 			return true;
 	return false;
 }
@@ -471,6 +474,18 @@ BW_INLINE enum sense_bypass sense_bypass(const struct tcp_sock *tp)
 	return sense_sends_pages(tp) ? SENSE_BYPASS_KTLS : SENSE_BYPASS_NONE;
 }
 
+#define SENSE_CHRONO_WINDOW 2 /* TCP_CHRONO_RWND_LIMITED */
+
+/* As tcp_get_info_chrono_stats() tells it. */
+BW_INLINE __u32 sense_window_full_us(const struct tcp_sock *tp)
+{
+	__u32 jiffies = tp->chrono_stat[SENSE_CHRONO_WINDOW - 1];
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(tp, chrono_type) == SENSE_CHRONO_WINDOW)
+		jiffies += (__u32)bpf_jiffies64() - tp->chrono_start;
+	return jiffies * jiffy_us;
+}
+
 BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *tp)
 {
 	enum sense_bypass bypass = sense_bypass(tp);
@@ -489,6 +504,7 @@ BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *
 	r->info.segs = sense_data_segs(tp);
 	r->info.segs_sent = tp->data_segs_out;
 	r->info.outstanding = tp->write_seq - tp->snd_una;
+	r->info.unread = tp->rcv_nxt - tp->copied_seq;
 	r->info.srtt_us = tp->srtt_us >> 3;
 	r->info.rtt_min_us = tp->rtt_min.s[0].v;
 	r->info.nonagle = tp->nonagle;
@@ -496,6 +512,8 @@ BW_INLINE void sense_sock_info(struct sense_endpoint *e, const struct tcp_sock *
 			(tp->rcv_nxt != tp->rcv_wup) << 1 | !!e->ack_soon << 2;
 	r->acks = tp->segs_out - tp->data_segs_out;
 	r->info.mss = tp->mss_cache;
+	r->info.resent = tp->total_retrans;
+	r->info.window_full_us = sense_window_full_us(tp);
 	r->info.oldest = r->info.under_way = r->info.backlog = 0;
 	/* one that closes has left its sockmap already */
 	if (bypass || !(r->flags & SENSE_F_CLOSED))

@@ -20,8 +20,6 @@ enum { SENSE_ACK_LATE, SENSE_ACK_OURS, SENSE_ACK_THEIRS };
 
 #define SENSE_DELACK_LEAST 2 /* jiffies, TCP_TIMEOUT_MIN */
 
-const volatile __u32 jiffy_us;
-
 /* How long acknowledgments wait at most. Whoever has another idea of it than the kernel keeps that, and is not asked again. */
 BW_INLINE void sense_set_ack_soon(struct sense_endpoint *e, struct tcp_sock *tp, __u32 soon)
 {
@@ -86,6 +84,20 @@ int sense_apply(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
+/* Where it listens, if it does. */
+BW_INLINE void sense_listens(const struct sock *sk, struct sense_service *at)
+{
+	if (sk->sk_protocol != IPPROTO_TCP || sk->__sk_common.skc_state != TCP_LISTEN)
+		return;
+	at->server = 1;
+	at->port = sk->__sk_common.skc_num;
+	at->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	if (sk->__sk_common.skc_family == AF_INET6)
+		BPF_CORE_READ_INTO(&at->addr, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
+	else
+		sense_addr(at->addr, sk->__sk_common.skc_rcv_saddr);
+}
+
 /* Walks all descriptors of all processes: whose the watched sockets are, and those that an agent left behind. */
 SEC("?iter/task_file")
 int sense_owners(struct bpf_iter__task_file *ctx)
@@ -103,7 +115,9 @@ int sense_owners(struct bpf_iter__task_file *ctx)
 		return 0;
 	e = bpf_sk_storage_get(&endpoints, socket->sk, NULL, 0);
 	owner.cookie = e ? e->rec.cookie : socket->sk->__sk_common.skc_cookie.counter;
-	if (!e && !bpf_map_lookup_elem(&orphaned_settings, &owner.cookie))
+	if (!e && naming)
+		sense_listens(socket->sk, &owner.listens);
+	if (!e && !owner.listens.port && !bpf_map_lookup_elem(&orphaned_settings, &owner.cookie))
 		return 0;
 	owner.tgid = task->tgid;
 	owner.fd = ctx->fd;

@@ -102,6 +102,7 @@ fn unsent(r: &types::sense_record, since: u64) -> Unsent {
     let if_any = |any: bool| if any { waited } else { 0 };
     Unsent {
         time: r.unsent.time + if_any(backlog != types::sense_backlog::SENSE_BACKLOG_NONE.0),
+        acks: r.unsent.acks,
         held: r.unsent.held + if_any(backlog == types::sense_backlog::SENSE_BACKLOG_HELD.0),
     }
 }
@@ -113,15 +114,18 @@ fn vitals(info: &types::sense_sock_info, acks: u16) -> Vitals {
         segments: info.segs,
         segments_sent: info.segs_sent,
         outstanding: info.outstanding,
+        unread: info.unread,
         rtt: u64::from(info.srtt_us) * 1_000,
-        mss: info.mss,
+        mss: info.mss.into(),
         corked: info.nonagle & NAGLE_CORK != 0,
         held: info.state & HELD != 0,
         ack_due: info.state & ACK_DUE != 0,
         ack_soon: info.state & ACK_SOON != 0,
         acks,
-        under_way: info.under_way,
+        under_way: info.under_way.into(),
         oldest: info.oldest,
+        resent: info.resent,
+        window_full_us: info.window_full_us,
         bypass: bypass(types::sense_bypass(info.bypass.into())),
     }
 }

@@ -326,7 +326,10 @@ struct sense_news {
 	__u64 bytes;
 	__u64 segs;
 	__u32 outstanding;
+	__u32 unread;
 	__u32 flags;
+	__u32 resent;
+	__u32 window_full_us;
 };
 
 BW_INLINE void sense_news(const struct sense_sock_info *info, struct sense_news *news)
@@ -334,7 +337,10 @@ BW_INLINE void sense_news(const struct sense_sock_info *info, struct sense_news 
 	news->bytes = info->bytes;
 	news->segs = info->segs;
 	news->outstanding = info->outstanding;
+	news->unread = info->unread;
 	news->flags = info->nonagle | info->state << 8 | info->bypass << 16;
+	news->resent = info->resent;
+	news->window_full_us = info->window_full_us;
 }
 
 /* Hands a connection to the agent. */
@@ -368,7 +374,9 @@ BW_INLINE int sense_report(struct seq_file *seq, struct tcp_sock *tp)
 	/* arrivals in the log are news only while this epoch counts: they are worked off in it, or never */
 	if (brief && !holds && e->told == version && !(counted && e->logged != e->tail)) {
 		if (brief == SENSE_BRIEF_NEWS && before.bytes == now.bytes && before.segs == now.segs &&
-		    before.outstanding == now.outstanding && before.flags == now.flags)
+		    before.outstanding == now.outstanding && before.unread == now.unread &&
+		    before.flags == now.flags && before.resent == now.resent &&
+		    before.window_full_us == now.window_full_us)
 			return 0;
 		struct sense_quiet quiet = {
 			.cookie = e->rec.cookie,

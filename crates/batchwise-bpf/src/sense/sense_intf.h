@@ -9,6 +9,12 @@
 
 #include "../lib/endpoint.h"
 
+/* Ports that are watched. */
+struct sense_ports {
+	__u16 first;
+	__u16 last;
+};
+
 /* A service as agents name it: its server's address and port in a network namespace, seen from one side. */
 struct sense_service {
 	__u8 addr[16]; /* IPv4 as IPv4-mapped IPv6 */
@@ -60,11 +66,12 @@ struct sense_quiet {
 	__u32 acks;
 };
 
-/* A descriptor of a watched socket, and whose it is. */
+/* A descriptor of a watched socket, or of a listener, and whose it is. */
 struct sense_owner {
 	__u64 cookie;
 	__u32 tgid;
 	__u32 fd;
+	struct sense_service listens; /* port 0: it is no listener */
 };
 
 /* What sense_dump writes before each. */

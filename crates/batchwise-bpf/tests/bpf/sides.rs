@@ -24,7 +24,7 @@ fn a_socket_that_was_accepted_is_a_servers_and_one_that_connected_is_a_clients()
     let addresses = ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"];
     let before = addresses.map(|to| connected(&listener, to));
     let config = Config {
-        ports: vec![port],
+        ports: vec![port..=port],
         cgroup: None,
         units: Units::of(&[Unit::Sends]),
         tails: false,

@@ -24,7 +24,7 @@ fn alone(f: impl FnOnce(Sensor, Servers) + Send) {
             .status();
         assert!(up.unwrap().success());
         let config = Config {
-            ports: vec![PORT],
+            ports: vec![PORT..=PORT],
             cgroup: None,
             units: Units::of(&[Unit::Sends]),
             tails: true,

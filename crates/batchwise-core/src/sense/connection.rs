@@ -10,6 +10,8 @@ use super::sample::Sample;
 /// What one reading holds.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
+    /// When it was made, ns, CLOCK_MONOTONIC.
+    pub at: u64,
     /// Connections that are open. One whose record was being written all the while is missing, and
     /// so is one that closed during the reading.
     pub open: Vec<Connection>,
@@ -148,6 +150,8 @@ pub struct Vitals {
     pub segments_sent: u64,
     /// Bytes handed over and not acknowledged.
     pub outstanding: u32,
+    /// Bytes received and not yet read.
+    pub unread: u32,
     /// Smoothed round trip, ns.
     pub rtt: u64,
     /// Bytes of a full segment.
@@ -166,6 +170,10 @@ pub struct Vitals {
     pub under_way: u32,
     /// When the oldest of them began, ns, CLOCK_MONOTONIC; 0 when there is none.
     pub oldest: u64,
+    /// Segments that were sent again, free-running.
+    pub resent: u32,
+    /// For how long the peer's window had no room for what waits, µs, free-running.
+    pub window_full_us: u32,
     /// Nothing that is counted of it says anything.
     pub bypass: Option<Bypass>,
 }

@@ -2,7 +2,10 @@
 //! which other programs rely on. Field names are a contract; fields may be added, never renamed.
 
 use alloc::string::String;
+
 use serde::{Deserialize, Serialize};
+
+pub use super::process::Process;
 
 /// Which end of the connections this machine's sockets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,6 +119,10 @@ pub struct Stages {
     /// message passed.
     #[serde(default)]
     pub held_by_nagle: Option<u64>,
+    /// How long in a message the other end waited for an acknowledgment that this end delayed, ns. null: no message
+    /// passed.
+    #[serde(default)]
+    pub held_by_delack: Option<u64>,
     /// Received here, not yet read by the application here, ns. null: not known.
     pub unread_local: Option<u64>,
     /// Received by the peer, not yet read by its application, ns. null: not known.
@@ -142,6 +149,51 @@ pub struct Tails {
     pub p999: Option<u64>,
 }
 
+/// What to change, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Advice {
+    /// Nagle's algorithm holds messages back: set TCP_NODELAY, or write each message at once.
+    #[serde(rename = "BW-NAGLE-HOLDS")]
+    NagleHolds,
+    /// TCP_NODELAY sends so many small segments that all are served worse: leave it out, or write several messages at once.
+    #[serde(rename = "BW-NODELAY-COSTS")]
+    NodelayCosts,
+    /// The other end holds messages back until this end acknowledges, which it delays: the other end is to set TCP_NODELAY.
+    #[serde(rename = "BW-DELACK-HOLDS")]
+    DelackHolds,
+    /// The client leaves responses in its socket.
+    #[serde(rename = "BW-CLIENT-READS-LATE")]
+    ClientReadsLate,
+    /// Requests wait in the server's socket until it reads them.
+    #[serde(rename = "BW-SERVER-READS-LATE")]
+    ServerReadsLate,
+    /// The server's application takes the time, from reading a request to answering it.
+    #[serde(rename = "BW-SERVER-WORKS")]
+    ServerWorks,
+    /// The other end takes no more: its receive window is full.
+    #[serde(rename = "BW-WINDOW-FULL")]
+    WindowFull,
+    /// Segments are sent again.
+    #[serde(rename = "BW-RETRANSMITS")]
+    Retransmits,
+    /// Connections wait for the server to accept them longer than its queue is.
+    #[serde(rename = "BW-LISTEN-OVERFLOWS")]
+    ListenOverflows,
+}
+
+/// What is wrong with a service, the worst that there is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Diagnosis {
+    /// Its name on the page about [advice](advice.md).
+    pub id: Advice,
+    /// In words.
+    pub text: String,
+    /// How much of the latency, of the segments or of the time it takes, 0 to 1. null: it is counted in times or bytes.
+    pub share: Option<f64>,
+}
+
 /// One service (or, with `--per-connection`, one connection) in one interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -158,6 +210,9 @@ pub struct Line {
     pub netns: u32,
     /// Which end this is.
     pub side: Side,
+    /// Whose the sockets here are. null: no process is known to have one.
+    #[serde(default)]
+    pub process: Option<Process>,
     /// The connection: `local -> remote`. Absent: the field is there with `--per-connection` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
@@ -183,6 +238,9 @@ pub struct Line {
     /// request was seen whole`; or no percentile: `requests are not answered`. null: there is one, or nothing passed.
     #[serde(default)]
     pub why: Option<String>,
+    /// What is wrong. null: nothing.
+    #[serde(default)]
+    pub advice: Option<Diagnosis>,
     /// Standard error of each, ns: requests that were not counted differ from those that were, and
     /// counting itself is a few percent off.
     #[serde(default)]

@@ -39,6 +39,8 @@ pub struct Unsent {
     pub time: u64,
     /// Of it, time in which Nagle's algorithm held less than a segment.
     pub held: u64,
+    /// Time in which the peer waited for an acknowledgment that this end delayed.
+    pub acks: u64,
 }
 
 impl Unsent {
@@ -47,6 +49,7 @@ impl Unsent {
         Self {
             time: self.time.saturating_sub(earlier.time),
             held: self.held.saturating_sub(earlier.held),
+            acks: self.acks.saturating_sub(earlier.acks),
         }
     }
 }
@@ -181,6 +184,7 @@ impl Flow {
         self.turns.add(&other.turns);
         self.unsent.time += other.unsent.time;
         self.unsent.held += other.unsent.held;
+        self.unsent.acks += other.unsent.acks;
         self.under_way += other.under_way;
         self.late_send |= other.late_send;
     }

@@ -222,6 +222,7 @@ impl ServiceSum {
         let each = |ns: u64| ns.checked_div(messages);
         e.stages.unsent = each(self.all.unsent.time);
         e.stages.held_by_nagle = each(self.all.unsent.held);
+        e.stages.held_by_delack = each(self.all.unsent.acks);
         match alone && requests == Requests::Turns {
             true => turns.begun.into(),
             false => self.items,

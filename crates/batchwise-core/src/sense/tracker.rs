@@ -34,6 +34,12 @@ pub struct TrackedConnection {
     pub sent: [u64; 2],
     /// Segments without data that were sent: acknowledgments.
     pub acks: u16,
+    /// Segments that were sent again.
+    pub resent: u32,
+    /// For how long the peer's window had no room for what waits, ns.
+    pub window_full: u64,
+    /// Since when bytes have been waiting here of which none was read, ns, CLOCK_MONOTONIC; 0: there are none.
+    pub unread_since: u64,
     /// Segments with data since the reading before, and those of them that were sent or received
     /// while events were counted; `None` at its first reading.
     pub segments: Option<[u64; 2]>,
@@ -97,14 +103,14 @@ impl Tracker {
             c.miss();
         }
         for c in &reading.closed {
-            self.take(c, Stage::Closed, epoch);
+            self.take(c, reading.at, Stage::Closed, epoch);
         }
         for c in &reading.open {
-            self.take(c, Stage::Open, epoch);
+            self.take(c, reading.at, Stage::Open, epoch);
         }
         for quiet in &reading.quiet {
             if let Some(known) = self.connections.get_mut(&(quiet.cookie, quiet.born)) {
-                known.stand_still(quiet);
+                known.stand_still(quiet, reading.at);
             }
         }
         for key in &reading.torn {
@@ -129,7 +135,7 @@ impl Tracker {
         });
     }
 
-    fn take(&mut self, c: &Connection, stage: Stage, epoch: Option<u32>) {
+    fn take(&mut self, c: &Connection, at: u64, stage: Stage, epoch: Option<u32>) {
         let counted = epoch == Some(c.epoch);
         let is_new = c.born >= self.since;
         if self.closed.contains(&(c.cookie, c.born)) {
@@ -141,7 +147,7 @@ impl Tracker {
                 if known.stage == Stage::Closed {
                     return;
                 }
-                known.advance(c, counted, self.windows);
+                known.advance(c, at, counted, self.windows);
                 known
             }
             Entry::Vacant(place) => place.insert(Box::new(TrackedConnection {
@@ -151,6 +157,9 @@ impl Tracker {
                 bytes: if is_new { c.vitals.bytes } else { 0 },
                 sent: [0; 2],
                 acks: 0,
+                resent: 0,
+                window_full: 0,
+                unread_since: if c.vitals.unread > 0 { at } else { 0 },
                 segments: None,
                 counted,
                 missed: 0,
@@ -179,6 +188,7 @@ impl TrackedConnection {
         }
         self.missed = self.missed.saturating_add(1);
         (self.flow, self.bytes, self.sent, self.acks) = (None, 0, [0; 2], 0);
+        (self.resent, self.window_full) = (0, 0);
         self.segments = None;
     }
 
@@ -191,29 +201,40 @@ impl TrackedConnection {
     }
 
     /// It is there, and nothing was counted on it.
-    fn stand_still(&mut self, quiet: &Quiet) {
+    fn stand_still(&mut self, quiet: &Quiet, at: u64) {
         if self.stage == Stage::Missing {
             (self.stage, self.missed) = (Stage::Open, 0);
-            let passed = self.pass(&quiet.vitals);
+            let passed = self.pass(&quiet.vitals, at);
             self.segments = Some([passed, 0]);
             (self.last.nagle_off, self.last.app_nagle_off) = (quiet.nagle_off, quiet.app_nagle_off);
         }
     }
 
     /// What the kernel counts by itself is now this; how many segments have passed.
-    fn pass(&mut self, vitals: &Vitals) -> u64 {
+    fn pass(&mut self, vitals: &Vitals, at: u64) -> u64 {
         let then = core::mem::replace(&mut self.last.vitals, *vitals);
         self.bytes = vitals.bytes.saturating_sub(then.bytes);
         self.sent = [
             vitals.bytes_sent.saturating_sub(then.bytes_sent),
             vitals.segments_sent.saturating_sub(then.segments_sent),
         ];
+        let received = |v: &Vitals| v.bytes - v.bytes_sent;
+        let arrived = received(vitals).saturating_sub(received(&then));
+        let is_untouched = u64::from(then.unread) + arrived == u64::from(vitals.unread);
+        if vitals.unread == 0 {
+            self.unread_since = 0;
+        } else if then.unread == 0 || !is_untouched {
+            self.unread_since = at;
+        }
         self.acks = vitals.acks.wrapping_sub(then.acks);
+        self.resent = vitals.resent.wrapping_sub(then.resent);
+        self.window_full =
+            u64::from(vitals.window_full_us.wrapping_sub(then.window_full_us)) * 1_000;
         vitals.segments.saturating_sub(then.segments)
     }
 
-    fn advance(&mut self, c: &Connection, counted: bool, windows: bool) {
-        let passed = self.pass(&c.vitals);
+    fn advance(&mut self, c: &Connection, at: u64, counted: bool, windows: bool) {
+        let passed = self.pass(&c.vitals, at);
         let then = &self.last;
         let since = |before: u64| c.vitals.segments.saturating_sub(before);
         (self.flow, self.segments) = match counted {

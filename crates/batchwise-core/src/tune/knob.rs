@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Arm;
+use crate::sense::report::Advice;
 
 /// A way in which the kernel batches. With [`Arm::On`] it does, with [`Arm::Off`] everything leaves at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -26,21 +27,6 @@ pub enum Lever {
     Route,
     /// All connections of the network namespace: acknowledgments do not wait for data to go with.
     Namespace,
-}
-
-/// What to change in an application, by name: `docs/reference/advice.md` says how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub enum Advice {
-    /// Nagle's algorithm holds messages back: set TCP_NODELAY, or write each message at once.
-    #[serde(rename = "BW-NAGLE-HOLDS")]
-    NagleHolds,
-    /// TCP_NODELAY sends so many small segments that all are served worse: leave it out, or write several messages at once.
-    #[serde(rename = "BW-NODELAY-COSTS")]
-    NodelayCosts,
-    /// The other end holds messages back until this end acknowledges, which it delays: the other end is to set TCP_NODELAY.
-    #[serde(rename = "BW-DELACK-HOLDS")]
-    DelackHolds,
 }
 
 impl Knob {

@@ -4,8 +4,8 @@
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
-pub use super::knob::Advice;
 use super::{Arm, Knob, Lever};
+pub use crate::sense::report::Advice;
 use crate::sense::report::Side;
 
 /// A decision as programs read it.

@@ -139,6 +139,7 @@ impl Machine {
         let all = self.open.iter().enumerate();
         let (torn, shown): (Vec<_>, Vec<_>) = all.partition(|(i, _)| missed >> (i % 8) & 1 == 1);
         let reading = Reading {
+            at: 0,
             open: shown
                 .into_iter()
                 .map(|(_, c)| c.clone())

@@ -235,6 +235,8 @@ mod tests {
             service: "10.77.0.1:6379".into(),
             netns: 0,
             side: Side::Client,
+            process: None,
+            advice: None,
             connection: None,
             vantage: "socket".into(),
             estimator,

@@ -37,6 +37,8 @@ pub fn line(side: Side, ts_ns: u64, total_ns: f64) -> Line {
         service: "10.77.0.1:6379".into(),
         netns: 0,
         side,
+        process: None,
+        advice: None,
         connection: None,
         vantage: "socket".into(),
         estimator: Estimator::TwoSided,

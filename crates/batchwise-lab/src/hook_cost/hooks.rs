@@ -46,7 +46,7 @@ impl Drop for Attached<'_> {
 
 fn sensor(port: u16, units: &[Unit]) -> Result<Sensor> {
     let config = Config {
-        ports: vec![port],
+        ports: vec![port..=port],
         cgroup: None,
         units: Units::of(units),
         tails: true,

@@ -40,7 +40,7 @@ pub enum Arm {
     Foreign,
     /// `batchwise watch`.
     Watch,
-    /// `batchwise watch --unit sends,bytes,packets`.
+    /// `batchwise watch --count sends,bytes,packets`.
     Units,
 }
 

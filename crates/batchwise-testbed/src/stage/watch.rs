@@ -29,8 +29,17 @@ impl Watch {
     /// Watches `port` from the namespace of `from`: in a cgroup, or on the whole machine. Counts all the
     /// time, unless `args` say what it may cost.
     pub fn start(from: &Host, port: u16, cgroup: Option<&Path>, args: &[&str]) -> Self {
+        Self::services(
+            from,
+            cgroup,
+            &[&["--port", &port.to_string()], args].concat(),
+        )
+    }
+
+    /// The same of all services, but for what `args` say.
+    pub fn services(from: &Host, cgroup: Option<&Path>, args: &[&str]) -> Self {
         let mut command = batchwise();
-        command.args(["watch", "--format", "jsonl", "--port", &port.to_string()]);
+        command.args(["watch", "--format", "jsonl"]);
         if !args.contains(&"--interval") {
             command.arg(format!("--interval={}ms", INTERVAL.as_millis()));
         }

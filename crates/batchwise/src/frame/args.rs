@@ -7,18 +7,28 @@ use clap::Args;
 
 use super::rows::Format;
 
-/// Which service is meant.
-#[derive(Clone, Debug, Args)]
-pub struct PortArgs {
-    /// The service's port: local at its servers, remote at its clients (may be repeated)
-    #[arg(
-        long = "port",
-        value_name = "PORT",
-        required = true,
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    pub numbers: Vec<u16>,
+/// Of services, as they are given: one, or a range of them.
+pub type Ports = RangeInclusive<u16>;
+
+/// All that there are.
+pub const ALL_PORTS: Ports = 1..=u16::MAX;
+
+/// Reads `6379` or `7000-7010`.
+pub fn parse_ports(text: &str) -> Result<Ports, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err("a port from 1 to 65535, such as 6379, or a range, such as 7000-7010".to_owned()),
+    }
+}
+
+/// As they were given.
+pub fn name_of(ports: &Ports) -> String {
+    match (ports.start(), ports.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    }
 }
 
 // Of every subcommand that stays. No doc comments here: clap would take them for what the subcommand does.
@@ -117,6 +127,24 @@ mod tests {
         for wrong in ["1", "0%", "101%", "NaN%", "-1%", "%"] {
             assert!(
                 parse_cost(wrong).is_err_and(|e| e.contains("1%")),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn ports_are_one_or_a_range() {
+        assert_eq!(parse_ports("6379"), Ok(6379..=6379));
+        assert_eq!(parse_ports("7000-7010"), Ok(7000..=7010));
+        for text in ["6379", "7000-7010"] {
+            assert_eq!(
+                parse_ports(text).map(|ports| name_of(&ports)),
+                Ok(text.to_owned())
+            );
+        }
+        for wrong in ["0", "65536", "7010-7000", "-1", "http", "1-2-3", ""] {
+            assert!(
+                parse_ports(wrong).is_err_and(|e| e.contains("65535")),
                 "{wrong}"
             );
         }

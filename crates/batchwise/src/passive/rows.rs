@@ -97,9 +97,9 @@ impl View for Interval {
         (vec![self.place.clone().dim()], right)
     }
 
-    fn recent((_, line): &Self::Row) -> Option<(String, Option<u64>)> {
+    fn recent((_, line): &Self::Row) -> Option<(String, Vec<Option<u64>>)> {
         let key = format!("{} {}", line.server, human::word(&line.transport));
-        Some((key, line.latency_ns.mean))
+        Some((key, vec![line.latency_ns.mean]))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use batchwise_core::tune::{Arm, Knob, Lever, Params, Policy};
 use clap::Args;
 
-use crate::frame::args::{PortArgs, StayArgs};
+use crate::frame::args::{Ports, StayArgs, parse_ports};
 use crate::hints::HintArgs;
 
 pub const EXAMPLES: &str = "\
@@ -27,8 +27,9 @@ ends, its guard gives every socket its application's own setting back within a s
 #[derive(Debug, Args)]
 #[command(mut_arg("format", |format| format.help("How decisions are shown")))]
 pub struct TuneArgs {
-    #[command(flatten)]
-    pub(super) ports: PortArgs,
+    /// The service's port: local at its servers, remote at its clients (may be repeated)
+    #[arg(long = "port", value_name = "PORT[-PORT]", required = true, value_delimiter = ',', value_parser = parse_ports)]
+    pub(super) ports: Vec<Ports>,
     /// What is to be gained: latency, throughput, or slo:TIME, the highest throughput whose mean
     /// latency stays under TIME
     #[arg(long, default_value = "latency")]

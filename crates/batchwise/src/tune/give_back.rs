@@ -48,7 +48,7 @@ impl Agent {
         self.tracker.read(&self.sensor.read_long(&mut alive)?, None);
         let seen = self.tracker.connections();
         let seen: HashMap<_, _> = seen.map(|c| (c.last.cookie, c.last.nagle_off)).collect();
-        let ports = &self.args.ports.numbers;
+        let is_watched = |port: &u16| self.args.ports.iter().any(|ports| ports.contains(port));
         let is_back = |(cookie, asked): (&u64, &Asked)| seen.get(cookie) == Some(&asked.nodelay);
         let reached = |cookie| !unreached.contains(cookie);
         let back = left.iter().filter(|one| reached(one.0) || is_back(*one));
@@ -58,7 +58,7 @@ impl Agent {
             unreached.contains(cookie)
                 && !is_back((cookie, asked))
                 && !closed.contains(cookie)
-                && (seen.contains_key(cookie) || !ports.contains(&asked.port))
+                && (seen.contains_key(cookie) || !is_watched(&asked.port))
         });
         if back > 0 {
             tracing::warn!(

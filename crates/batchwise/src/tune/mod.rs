@@ -98,7 +98,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
         ),
     }
     let config = Config {
-        ports: args.ports.numbers.clone(),
+        ports: args.ports.clone(),
         cgroup: args.cgroup.clone(),
         units: Units::of(&[Unit::Sends]),
         tails: false,
@@ -109,7 +109,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let guard = Guard::start(&actuator, args.cgroup.as_deref(), &place)?;
     first_in_line();
     let duration = args.stay.duration;
-    let unseen = Unseen::on(&args.ports.numbers);
+    let unseen = Unseen::on(&args.ports);
     let levers = Levers::new(args.scope, place.levers());
     let mut agent = Agent {
         args,

@@ -2,7 +2,10 @@
 
 mod both;
 mod counting;
+mod diagnosis;
+mod drops;
 pub mod metrics;
+mod names;
 mod parts;
 mod rows;
 #[cfg(test)]
@@ -16,30 +19,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use batchwise_bpf::{self as bpf, Config, Exchange, Sensor, Units};
 use batchwise_core::sense::report::Unit;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
-use crate::frame::args::{Cost, PortArgs, RunArgs, parse_cost, parse_exchange_period};
+use crate::frame::args::{
+    ALL_PORTS, Cost, Ports, RunArgs, parse_cost, parse_exchange_period, parse_ports,
+};
 use crate::frame::clock::wall_clock_ns;
-use crate::frame::rows::waiting;
+use crate::frame::rows::{Form, waiting};
 use crate::frame::run::{Agent, Runner};
 use crate::frame::stdout::WhenUnread;
 use crate::frame::ticks::{Ticks, Turn};
 use crate::hints::{HintArgs, HintWindows, Hints};
 use crate::unseen::Unseen;
 use counting::{Counted, Counting, Histograms};
+use drops::Drops;
 use metrics::WatchMetrics;
+use names::{Names, find_unit};
 use rows::Interval;
-use services::{Services, Span};
+use services::{Peers, Services, Span};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  sudo batchwise watch --port 6379
-      live on a terminal, a table when the output is piped
+  sudo batchwise watch
+      all services of the machine: live on a terminal, a table when the output is piped
+  sudo batchwise watch --port 6379,7000-7010
+      only those
   sudo batchwise watch --port 6379 --interval 1s --duration 10s --format jsonl
       ten lines of JSON for each service
   sudo batchwise watch --port 6379 --metrics 127.0.0.1:9464
@@ -55,14 +64,24 @@ What is not known is shown as –, and is null in JSON.";
 /// For measuring what it costs: SIGUSR1 detaches what counts, SIGUSR2 lets it go on.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
-    #[command(flatten)]
-    ports: PortArgs,
+    /// Only services at these ports: local at servers, remote at clients (may be repeated)
+    #[arg(long = "port", value_name = "PORT[-PORT]", value_delimiter = ',', value_parser = parse_ports)]
+    ports: Vec<Ports>,
+    /// Only services of this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Only services of this systemd unit
+    #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
+    unit: Option<String>,
     /// Only sockets made by processes in this cgroup v2 directory or below it
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
+    /// Do not find out whose services are: lines and labels have no process, unit, container or pod
+    #[arg(long, conflicts_with = "pid")]
+    no_names: bool,
     /// What is counted (may be repeated)
     #[arg(
-        long = "unit",
+        long = "count",
         value_name = "UNIT",
         value_parser = units(),
         default_value = "sends"
@@ -111,12 +130,19 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let form = stay.format.resolve()?;
     let mut hints = args.hints.listen()?;
     let when_unread = WhenUnread::serving(stay.metrics.is_some());
-    let ports = args.ports.numbers;
+    let cgroup = match &args.unit {
+        Some(unit) => Some(find_unit(unit)?),
+        None => args.cgroup,
+    };
+    let mut ports = args.ports;
     let runner = Runner::open(&args.run, form, when_unread, waiting(&ports))?;
     let unseen = Unseen::on(&ports);
+    if ports.is_empty() {
+        ports.push(ALL_PORTS);
+    }
     let config = Config {
         ports,
-        cgroup: args.cgroup,
+        cgroup,
         units: Units::of(&args.units),
         tails: true,
         brief: true,
@@ -125,8 +151,15 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let exchange = args.exchange.then_some(Exchange { period });
     let hinting = (args.exchange && hints.is_some()).then_some(bpf::Hints);
     let pause = pause_flag()?;
-    let (mut sensor, (_, advertiser)) = Sensor::open(&config, &(exchange, hinting))
-        .context("cannot watch (`batchwise doctor` checks what is needed)")?;
+    let naming = bpf::Naming::here().filter(|_| !args.no_names);
+    if naming.is_none() && args.pid.is_some() {
+        bail!(
+            "--pid needs the machine's PID namespace, which knows all processes: run there (--pid=host)"
+        );
+    }
+    let (mut sensor, (walker, (_, advertiser))) =
+        Sensor::open(&config, &(naming, (exchange, hinting)))
+            .context("cannot watch (`batchwise doctor` checks what is needed)")?;
     if let (Some(hints), Some(advertiser)) = (&mut hints, advertiser) {
         hints.advertise(advertiser);
         hints.see(&sensor.read()?.open);
@@ -139,8 +172,11 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         doorbell: args.exchange.then(|| counting.doorbell()).transpose()?,
         counting,
         services: Services::new(args.units, args.per_connection),
+        names: walker.map(|walker| Names::new(walker, args.pid)),
+        drops: Drops::default(),
         unseen,
         hints,
+        is_live: form == Form::Live,
         histograms: Histograms::new(),
         pause,
         paused: None,
@@ -152,10 +188,15 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
 struct Watch {
     counting: Counting,
     services: Services,
+    /// None: processes cannot be told here.
+    names: Option<Names>,
+    drops: Drops,
     unseen: Unseen,
     hints: Option<Hints>,
     /// Rings when a peer's window begins.
     doorbell: Option<OwnedFd>,
+    /// Somebody may open a service, to see its connections.
+    is_live: bool,
     /// Of the last interval.
     histograms: Histograms,
     /// 1: nothing is to be counted, …
@@ -240,8 +281,14 @@ impl Agent for Watch {
         if self.services.is_empty() {
             return Ok(None);
         }
+        if let Some(names) = &mut self.names {
+            names.learn(&self.services)?;
+        }
         let hinted = match &mut self.hints {
-            Some(hints) => hints.read(&self.services.open())?,
+            Some(hints) => {
+                let open: Vec<_> = self.services.open().cloned().collect();
+                hints.read(&open)?
+            }
             None => HintWindows::default(),
         };
         let span = Span {
@@ -252,12 +299,20 @@ impl Agent for Watch {
         let (ports, bypassed) = self.services.met();
         self.unseen.look(&ports, &bypassed, self.counting.sensor());
         let lines;
-        (lines, self.histograms) = self.services.lines(&hinted, &latencies, &span);
-        Ok(Some(Interval::new(lines, &self.unseen.notes)))
+        self.drops.look(self.counting.sensor())?;
+        let (names, drops) = (self.names.as_ref(), &self.drops);
+        (lines, self.histograms) = self
+            .services
+            .lines(&hinted, &latencies, names, drops, &span);
+        let peers = match self.is_live {
+            true => self.services.peers(),
+            false => Peers::new(),
+        };
+        Ok(Some(Interval::new(lines, peers, &self.unseen.notes)))
     }
 
     fn serve(&mut self, interval: &Interval, metrics: &mut WatchMetrics) {
-        metrics.interval(&interval.lines, &self.histograms);
+        metrics.interval(interval.lines(), &self.histograms);
     }
 }
 

@@ -73,23 +73,20 @@ pub const fn estimate(line: &Line) -> &'static str {
 /// What an operator is to know of a line beside its numbers; empty where there is nothing.
 pub fn notes(line: &Line) -> String {
     let mut notes: Vec<String> = line.why.iter().cloned().collect();
+    let advice = line.advice.as_ref();
+    notes.extend(advice.map(|advice| format!("{} ({})", advice.text, human::word(&advice.id))));
     let through = line.oldest_ns.filter(|age| *age > line.interval_ns);
     if let (Some(requests), Some(age)) = (line.under_way, through) {
         let age = human::duration(age);
         notes.push(format!("{requests} under way, the oldest for {age}"));
     }
     let Stages {
-        unsent,
-        held_by_nagle,
-        unacked,
-        ..
+        unsent, unacked, ..
     } = line.stages_ns;
     let whole = line.latency_ns.total.max(unacked).unwrap_or(0);
-    let much = |ns: Option<u64>| ns.filter(|ns| *ns > 0 && ns.saturating_mul(NOTED) >= whole);
-    match (much(held_by_nagle), much(unsent)) {
-        (Some(held), _) => notes.push(format!("Nagle's algorithm holds {}", human::duration(held))),
-        (None, Some(unsent)) => notes.push(format!("{} unsent", human::duration(unsent))),
-        (None, None) => {}
+    let is_much = |ns: &u64| *ns > 0 && ns.saturating_mul(NOTED) >= whole;
+    if let (None, Some(unsent)) = (advice, unsent.filter(is_much)) {
+        notes.push(format!("{} unsent", human::duration(unsent)));
     }
     notes.join("; ")
 }
@@ -109,6 +106,8 @@ pub const fn per_second(line: &Line) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use batchwise_core::sense::report::{Advice, Diagnosis};
+
     use super::super::samples;
     use super::*;
 
@@ -128,10 +127,15 @@ mod tests {
         let mut line = samples::local();
         line.stages_ns.unsent = Some(40_000);
         assert_eq!(notes(&line), "40.0 µs unsent");
-        line.stages_ns.held_by_nagle = Some(39_000);
+        line.advice = Some(Diagnosis {
+            id: Advice::NagleHolds,
+            text: "held by Nagle's algorithm, 39.0 µs of 43.5 µs".into(),
+            share: Some(0.9),
+        });
         (line.under_way, line.oldest_ns) = (Some(3), Some(5_000_000_000));
         line.why = Some("requests are not answered".into());
-        let all = "requests are not answered; 3 under way, the oldest for 5.00 s; Nagle's algorithm holds 39.0 µs";
+        let all = "requests are not answered; held by Nagle's algorithm, 39.0 µs of 43.5 µs (BW-NAGLE-HOLDS); \
+                   3 under way, the oldest for 5.00 s";
         assert_eq!(notes(&line), all);
     }
 

@@ -2,94 +2,181 @@
 //! table where the requests of one of them spend their time.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
-use batchwise_core::sense::report::Line;
+use batchwise_bpf::Vitals;
+use batchwise_core::sense::connection::ServiceKey;
+use batchwise_core::sense::report::{Line, Process, Side, Unit};
 use ratatui::style::Stylize;
 use ratatui::text::{Line as Text, Span};
 
 use super::parts::{self, Part};
+use super::services::Peers;
+use crate::frame::clock::monotonic_ns;
 use crate::frame::human;
-use crate::frame::rows::{Column, JsonLines, View, confidence, lost, name, plain};
+use crate::frame::rows::{Column, JsonLines, Order, View, confidence, lost, name, plain};
 
-/// The lines of an interval, in order of their services.
+/// An interval's lines, in order of their services.
 #[derive(Clone, Debug, Default)]
 pub struct Interval {
-    pub lines: Vec<Line>,
-    /// As people read them, where two would have the same name: with their network namespaces.
-    named: Option<Vec<Line>>,
+    rows: Vec<Row>,
     /// What is not seen.
     notes: Vec<String>,
 }
 
+/// A line, and how people call what it is about.
+#[derive(Clone, Debug)]
+pub struct Row {
+    line: Line,
+    title: String,
+    /// Of its connections those that wait for most.
+    peers: Vec<(SocketAddr, Vitals)>,
+}
+
 impl Interval {
-    pub fn new(lines: Vec<Line>, notes: &[String]) -> Self {
-        let names = |line: &Line| (title(line), line.side, line.unit);
-        let mut namespaces = BTreeMap::new();
-        for line in &lines {
-            let of_name: &mut Vec<u32> = namespaces.entry(names(line)).or_default();
-            of_name.push(line.netns);
-        }
-        let is_shared = |line: &Line| namespaces[&names(line)].len() > 1;
-        let named = lines.iter().any(is_shared).then(|| {
-            let mut named = lines.clone();
-            for line in named.iter_mut().filter(|line| is_shared(line)) {
-                let name = line.connection.as_mut().unwrap_or(&mut line.service);
-                *name += &format!(" in {}", line.netns);
+    pub fn new(lines: Vec<Line>, mut peers: Peers, notes: &[String]) -> Self {
+        let mut peers_of = |line: &Line| peers.remove(&key(line)?);
+        let row = |line| {
+            let peers = peers_of(&line).unwrap_or_default();
+            Row::new(line, peers)
+        };
+        let mut rows: Vec<_> = lines.into_iter().map(row).collect();
+        for longer in [address, address_and_namespace] {
+            let mut called: BTreeMap<_, u32> = BTreeMap::new();
+            for row in &rows {
+                *called.entry(row.called()).or_default() += 1;
             }
-            named
-        });
+            let shared: Vec<_> = rows.iter().map(|row| called[&row.called()] > 1).collect();
+            for (row, _) in rows.iter_mut().zip(shared).filter(|(_, shared)| *shared) {
+                row.title = longer(&row.line);
+            }
+        }
         Self {
-            lines,
-            named,
+            rows,
             notes: notes.to_vec(),
         }
     }
+
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.rows.iter().map(|row| &row.line)
+    }
+}
+
+impl Row {
+    /// With the shortest name, which others may have, too.
+    fn new(line: Line, peers: Vec<(SocketAddr, Vitals)>) -> Self {
+        let title = match (&line.connection, &line.process) {
+            (None, Some(process)) => named(process, &line),
+            _ => address(&line),
+        };
+        Self { line, title, peers }
+    }
+
+    fn called(&self) -> (String, Side, Unit) {
+        (self.title.clone(), self.line.side, self.line.unit)
+    }
+}
+
+fn key(line: &Line) -> Option<ServiceKey> {
+    Some(ServiceKey {
+        server: line.service.parse().ok()?,
+        netns: line.netns,
+        side: line.side,
+    })
+}
+
+/// A server by its process, a client with it.
+fn named(process: &Process, line: &Line) -> String {
+    let name = process.name();
+    match (line.side, line.service.rsplit_once(':')) {
+        (Side::Server, Some((_, port))) => format!("{name}:{port}"),
+        _ => format!("{name} → {}", line.service),
+    }
+}
+
+/// The connection where there is one: it contains the service.
+fn address(line: &Line) -> String {
+    line.connection.as_ref().unwrap_or(&line.service).clone()
+}
+
+fn address_and_namespace(line: &Line) -> String {
+    format!("{} in {}", address(line), line.netns)
 }
 
 impl View for Interval {
-    type Row = Line;
+    type Row = Row;
 
-    const COLUMNS: &'static [Column<Line>] = &[
-        Column::left("time", 9, |l: &Line| plain(human::clock(l.ts_ns))).text_only(),
-        Column::left("service", 21, |l| name(title(l))),
-        Column::left("side", 6, |l| plain(human::word(&l.side))),
-        Column::right("rate", 14, |l| {
-            let rate = human::rate(l.throughput_per_s);
-            plain(format!("{rate} {}", parts::per_second(l)))
+    const COLUMNS: &'static [Column<Row>] = &[
+        Column::left("time", 9, |r: &Row| plain(human::clock(r.line.ts_ns))).text_only(),
+        Column::left("service", 21, |r: &Row| name(r.title.clone())),
+        Column::left("side", 6, |r: &Row| plain(human::word(&r.line.side))),
+        Column::right("rate", 14, |r: &Row| {
+            let rate = human::rate(r.line.throughput_per_s);
+            plain(format!("{rate} {}", parts::per_second(&r.line)))
         }),
-        Column::right("total", 8, |l| {
-            plain(human::maybe_duration(l.latency_ns.total)).bold()
+        Column::right("total", 8, |r: &Row| {
+            plain(human::maybe_duration(r.line.latency_ns.total)).bold()
         }),
-        Column::right("p99", 8, |l| plain(human::maybe_duration(l.tails_ns.p99))),
-        Column::right("network", 8, |l| {
-            plain(human::maybe_duration(l.latency_ns.network))
+        Column::right("p99", 8, |r: &Row| {
+            plain(human::maybe_duration(r.line.tails_ns.p99))
         }),
-        Column::right("turnaround", 10, |l| {
-            plain(human::maybe_duration(l.latency_ns.turnaround))
+        Column::right("network", 8, |r: &Row| {
+            plain(human::maybe_duration(r.line.latency_ns.network))
         }),
-        Column::right("stacks + wire", 13, |l: &Line| part(l, 0)).text_only(),
-        Column::right("unread here", 11, |l: &Line| part(l, 1)).text_only(),
-        Column::right("unread at peer", 14, |l: &Line| part(l, 2)).text_only(),
-        Column::right("confidence", 10, |l| confidence(Some(l.confidence))),
-        Column::left("estimator", 9, |l| plain(human::word(&l.estimator))),
-        Column::right("conns", 5, |l| plain(l.connections.to_string())),
-        Column::left("nagle", 5, |l| plain(human::word(&l.nagle))),
-        Column::right("counted", 7, |l: &Line| plain(human::percent(l.coverage))).text_only(),
-        Column::right("cost", 6, |l: &Line| plain(human::percent(l.cost))).text_only(),
-        Column::right("lost", 4, |l: &Line| plain(l.lost_events.to_string())).text_only(),
-        Column::left("notes", 5, |l: &Line| plain(parts::notes(l))).text_only(),
+        Column::right("turnaround", 10, |r: &Row| {
+            plain(human::maybe_duration(r.line.latency_ns.turnaround))
+        }),
+        Column::right("stacks + wire", 13, |r: &Row| part(&r.line, 0)).text_only(),
+        Column::right("unread here", 11, |r: &Row| part(&r.line, 1)).text_only(),
+        Column::right("unread at peer", 14, |r: &Row| part(&r.line, 2)).text_only(),
+        Column::right("confidence", 10, |r: &Row| {
+            confidence(Some(r.line.confidence))
+        }),
+        Column::left("estimator", 9, |r: &Row| {
+            plain(human::word(&r.line.estimator))
+        }),
+        Column::right("conns", 5, |r: &Row| plain(r.line.connections.to_string())),
+        Column::left("nagle", 5, |r: &Row| plain(human::word(&r.line.nagle))),
+        Column::right("counted", 7, |r: &Row| {
+            plain(human::percent(r.line.coverage))
+        })
+        .text_only(),
+        Column::right("cost", 6, |r: &Row| plain(human::percent(r.line.cost))).text_only(),
+        Column::right("lost", 4, |r: &Row| plain(r.line.lost_events.to_string())).text_only(),
+        Column::left("notes", 5, |r: &Row| plain(parts::notes(&r.line))).text_only(),
     ];
     const NAME: &'static str = "watch";
     const WAITING: &'static str =
         "a service appears here as soon as its connections carry requests";
     const DETAILS: u16 = 7;
+    const ORDERS: &'static [Order<Row>] = &[
+        Order {
+            key: b'l',
+            name: "load",
+            rank: |r| r.line.throughput_per_s,
+        },
+        Order {
+            key: b't',
+            name: "latency",
+            rank: |r| r.line.latency_ns.total.map_or(-1.0, |ns| ns as f64),
+        },
+        Order {
+            key: b'w',
+            name: "what is wrong",
+            rank: |r| match (&r.line.advice, r.line.latency_ns.total) {
+                (None, _) => -1.0,
+                (Some(_), total) => total.unwrap_or(0) as f64,
+            },
+        },
+    ];
+    const COURSE: &'static [&'static str] = &["p50", "p90", "p99"];
 
-    fn rows(&self) -> Vec<&Line> {
-        self.named.as_ref().unwrap_or(&self.lines).iter().collect()
+    fn rows(&self) -> Vec<&Row> {
+        self.rows.iter().collect()
     }
 
     fn json(&self, lines: &mut JsonLines) -> serde_json::Result<()> {
-        self.lines.iter().try_for_each(|line| lines.push(line))
+        self.lines().try_for_each(|line| lines.push(line))
     }
 
     fn silence(&self) -> Option<String> {
@@ -98,33 +185,44 @@ impl View for Interval {
 
     fn title(&self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         // the agent's count, which all lines repeat
-        let events = self.lines.iter().map(|line| line.lost_events).max();
+        let events = self.lines().map(|line| line.lost_events).max();
         let mut right = lost(events.unwrap_or(0));
-        let cost = self.lines.first().map(|line| human::percent(line.cost));
+        let first = || self.lines().next();
+        let cost = first().map(|line| human::percent(line.cost));
         right.extend(cost.map(|cost| format!("cost {cost} of a CPU  ").dim()));
-        right.extend(
-            self.lines
-                .first()
-                .map(|line| human::clock(line.ts_ns).dim()),
-        );
+        right.extend(first().map(|line| human::clock(line.ts_ns).dim()));
         (Vec::new(), right)
     }
 
-    fn recent(line: &Line) -> Option<(String, Option<u64>)> {
-        let side = human::word(&line.side);
-        let key = format!("{} {side} {}", title(line), human::word(&line.unit));
-        Some((key, line.latency_ns.total))
+    fn recent(row: &Row) -> Option<(String, Vec<Option<u64>>)> {
+        let line = &row.line;
+        let [side, unit] = [human::word(&line.side), human::word(&line.unit)];
+        let key = format!("{} {side} {unit}", address_and_namespace(line));
+        let tails = &line.tails_ns;
+        Some((
+            key,
+            vec![line.latency_ns.total, tails.p50, tails.p90, tails.p99],
+        ))
     }
 
-    fn details(&self, chosen: Option<&Line>, width: u16) -> Vec<Text<'static>> {
-        let Some(line) = chosen else {
+    fn remark(row: &Row) -> Option<String> {
+        row.line.advice.as_ref().map(|advice| advice.text.clone())
+    }
+
+    fn page(row: &Row) -> Vec<Text<'static>> {
+        let now = monotonic_ns();
+        row.peers.iter().map(|peer| connection(peer, now)).collect()
+    }
+
+    fn details(&self, chosen: Option<&Row>, width: u16) -> Vec<Text<'static>> {
+        let Some(Row { line, title, .. }) = chosen else {
             return Vec::new();
         };
         let parts = parts::parts(line);
         let latency = &line.latency_ns;
         let sum = vec![
             " ".into(),
-            name(title(line)),
+            name(title.clone()),
             format!("  {}   ", parts::estimate(line)).into(),
             human::maybe_duration(latency.total).bold(),
             within(line.stderr_ns.total).dim(),
@@ -169,14 +267,22 @@ impl View for Interval {
     }
 }
 
+fn connection((peer, v): &(SocketAddr, Vitals), now: u64) -> Text<'static> {
+    let oldest = (v.oldest > 0).then(|| now.saturating_sub(v.oldest));
+    let bytes = |n: u32| human::bytes(n.into());
+    Text::from(format!(
+        " {peer:<24} round trip {:>8}   under way {:>3}   oldest {:>8}   unread {:>8}   unacked {:>8}",
+        human::duration(v.rtt),
+        v.under_way,
+        human::maybe_duration(oldest),
+        bytes(v.unread),
+        bytes(v.outstanding),
+    ))
+}
+
 /// How far the truth may be off, in 19 of 20 cases; nothing where that is not known.
 fn within(stderr_ns: Option<u64>) -> String {
     stderr_ns.map_or_else(String::new, |ns| format!(" ± {}", human::duration(2 * ns)))
-}
-
-/// The connection where there is one: it contains the service.
-fn title(line: &Line) -> String {
-    line.connection.as_ref().unwrap_or(&line.service).clone()
 }
 
 fn part(line: &Line, at: usize) -> Span<'static> {
@@ -241,13 +347,14 @@ mod tests {
 
     fn drawn(lines: Vec<Line>, width: u16, height: u16) -> String {
         let mut table = LiveTable::new("waiting for traffic on port 6379…".to_owned());
-        table.show(&Interval::new(lines, &[]));
+        table.show(&Interval::new(lines, Peers::new(), &[]));
         picture(width, height, |frame| table.draw(frame))
     }
 
     #[test]
     fn the_table_is_what_people_read() {
         let (two_sided, local) = (samples::two_sided(), samples::local());
+        let (two_sided, local) = (Row::new(two_sided, Vec::new()), Row::new(local, Vec::new()));
         let text = TextTable::new(Interval::COLUMNS).rows(&[&two_sided, &local]);
         assert_eq!(text, include_str!("testdata/plain.txt"));
     }
@@ -297,7 +404,7 @@ mod tests {
             assert!(text.contains(name), "{text}");
         }
         assert!(!text.contains("11211 in"), "{text}");
-        let json = JsonLines::of(&Interval::new(lines, &[])).expect("JSON");
+        let json = JsonLines::of(&Interval::new(lines, Peers::new(), &[])).expect("JSON");
         assert!(!json.contains(" in "), "{json}");
     }
 
@@ -305,7 +412,7 @@ mod tests {
     fn while_there_is_nothing_it_says_what_is_not_seen() {
         let mut table = LiveTable::new("waiting for traffic on port 6379…".to_owned());
         let notes = ["nothing listens on port 6379".to_owned()];
-        table.show(&Interval::new(Vec::new(), &notes));
+        table.show(&Interval::new(Vec::new(), Peers::new(), &notes));
         let text = picture(80, 24, |frame| table.draw(frame));
         assert!(text.contains("nothing listens on port 6379"), "{text}");
         assert!(!text.contains("waiting"), "{text}");
@@ -321,6 +428,7 @@ mod tests {
     fn a_part_that_is_not_known_is_null_in_json() {
         let text = JsonLines::of(&Interval::new(
             vec![samples::two_sided(), samples::local()],
+            Peers::new(),
             &[],
         ));
         let text = text.expect("JSON");

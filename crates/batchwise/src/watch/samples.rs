@@ -1,7 +1,7 @@
 //! Lines for the tests of this module.
 
 use batchwise_core::sense::report::{
-    Estimator, Latency, Line, Nagle, Side, Stages, Tails, Unit, View,
+    Estimator, Latency, Line, Nagle, Process, Side, Stages, Tails, Unit, View,
 };
 
 /// The machine's own network namespace, as it often is.
@@ -15,6 +15,11 @@ pub fn two_sided() -> Line {
         service: "10.0.0.2:6379".to_owned(),
         netns: NETNS,
         side: Side::Server,
+        process: Some(Process::new(
+            712,
+            "redis-server",
+            "/system.slice/redis-server.service",
+        )),
         connection: None,
         vantage: "socket".to_owned(),
         estimator: Estimator::TwoSided,
@@ -24,6 +29,7 @@ pub fn two_sided() -> Line {
         confidence: 0.92,
         throughput_per_s: 5_012.3,
         why: None,
+        advice: None,
         stderr_ns: Latency::default(),
         latency_ns: Latency {
             network: Some(24_000),
@@ -33,6 +39,7 @@ pub fn two_sided() -> Line {
         stages_ns: Stages {
             unsent: Some(400),
             held_by_nagle: Some(0),
+            held_by_delack: Some(0),
             unacked: Some(19_200),
             unread_local: Some(3_100),
             unread_remote: Some(2_700),
@@ -59,6 +66,7 @@ pub fn local() -> Line {
     Line {
         service: "[2001:db8::17]:11211".to_owned(),
         side: Side::Client,
+        process: None,
         estimator: Estimator::Local,
         view: None,
         connections: 3,

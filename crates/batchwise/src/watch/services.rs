@@ -1,11 +1,13 @@
 //! From readings of the kernel's counters to the lines of `watch`: sums what has passed on each
 //! connection by service and lets `batchwise-core` estimate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use batchwise_bpf::Connection;
+use batchwise_bpf::{Connection, Vitals};
+use batchwise_core::sense::advice::{self, Evidence};
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::report::{Estimator, Line, Nagle, Side, Unit};
 use batchwise_core::sense::service::ServiceSum;
@@ -15,6 +17,9 @@ use batchwise_core::sense::tracker::{Stage, TrackedConnection, Tracker};
 
 use super::both::{self, Set};
 use super::counting::{ByService, Counted, Histograms};
+use super::diagnosis::told;
+use super::drops::Drops;
+use super::names::Names;
 use crate::frame::clock::nanos;
 use crate::frame::memory;
 use crate::hints::HintWindows;
@@ -41,6 +46,12 @@ struct Group {
     /// Segments with data that passed, and those of them that were counted.
     segments: [u64; 2],
     windows: u32,
+    /// Segments with data that were sent, and those that were sent again.
+    sent: [u64; 2],
+    /// For how long a peer's window was full, where that was longest, ns.
+    window_full: u64,
+    /// Of the last reading, by connection: since when bytes wait of which none was read, and how many.
+    untouched: Vec<(u64, u32)>,
     /// Of the last window.
     delays: Delays,
     /// Of the last reading, by connection: when the oldest request began that is under way, and how many are.
@@ -59,6 +70,13 @@ pub struct Span {
 
 /// So many connections take megabytes.
 const MANY: usize = 1_000;
+/// The other ends of a service's connections, and how these are.
+pub type Peers = HashMap<ServiceKey, Vec<(SocketAddr, Vitals)>>;
+
+/// So many of a service's.
+const MOST_PEERS: usize = 8;
+/// So many services, or connections of them, have lines.
+const MOST_LINES: usize = 1_000;
 
 /// All services, and where their connections stand.
 pub struct Services {
@@ -75,6 +93,7 @@ pub struct Services {
     /// When the interval began that lines are next made of, ns.
     since: Option<u64>,
     lost_events: u64,
+    said_left_out: bool,
     /// Connections of which nothing is seen, since the last lines.
     bypassed: Bypassed,
 }
@@ -92,6 +111,7 @@ impl Services {
             read_at: 0,
             since: None,
             lost_events: 0,
+            said_left_out: false,
             bypassed: Bypassed::default(),
         }
     }
@@ -116,6 +136,7 @@ impl Services {
         for group in self.groups.values_mut() {
             (group.open, group.open_nagle_off) = (0, 0);
             group.under_way.clear();
+            group.untouched.clear();
             group.connections = Set::default();
         }
         let mut bypassed = Bypassed::default();
@@ -141,10 +162,30 @@ impl Services {
     }
 
     /// The connections that are open.
-    pub fn open(&self) -> Vec<Connection> {
+    pub fn open(&self) -> impl Iterator<Item = &Connection> {
         let all = self.tracker.connections();
         let open = all.filter(|c| c.stage == Stage::Open);
-        open.map(|c| c.last.clone()).collect()
+        open.map(|c| &c.last)
+    }
+
+    /// The connections of each service that wait for most.
+    pub fn peers(&self) -> Peers {
+        let mut peers = Peers::new();
+        for c in self.open() {
+            let of_service = peers.entry(c.service()).or_default();
+            of_service.push((c.remote, c.vitals));
+        }
+        for of_service in peers.values_mut() {
+            let waits = |(_, v): &(_, Vitals)| (v.under_way, v.unread.max(v.outstanding), v.rtt);
+            of_service.sort_unstable_by_key(|peer| Reverse(waits(peer)));
+            of_service.truncate(MOST_PEERS);
+        }
+        peers
+    }
+
+    /// What the lines to come are about.
+    pub fn keys(&self) -> BTreeSet<ServiceKey> {
+        self.groups.keys().map(|key| key.service).collect()
     }
 
     /// The ports of what is in the lines to come, and what is not.
@@ -164,6 +205,8 @@ impl Services {
         &mut self,
         hints: &HintWindows,
         latencies: &ByService<Latencies>,
+        names: Option<&Names>,
+        drops: &Drops,
         span: &Span,
     ) -> (Vec<Line>, Histograms) {
         let counted = std::mem::take(&mut self.counted);
@@ -174,8 +217,17 @@ impl Services {
         let (mut lines, mut histograms) = (Vec::new(), Histograms::new());
         let mut sets = Vec::new();
         self.spreads.retain(|key, _| self.groups.contains_key(key));
-        for (key, mut group) in std::mem::take(&mut self.groups) {
+        let mut groups = std::mem::take(&mut self.groups);
+        groups.retain(|key, _| names.is_none_or(|names| names.admit(&key.service)));
+        let left_out = busiest(&mut groups);
+        if left_out > 0 && !std::mem::replace(&mut self.said_left_out, true) {
+            tracing::warn!(
+                "the busiest {MOST_LINES} services are shown, and {left_out} are left out: --port, --unit or --pid chooses"
+            );
+        }
+        for (key, mut group) in groups {
             let service = key.service;
+            let process = names.and_then(|names| names.of(&service));
             let hint = match (service.side, self.per_connection) {
                 (Side::Server, _) => None,
                 (Side::Client, false) => hints.of_service(&service.server),
@@ -198,6 +250,9 @@ impl Services {
                     .iter_mut()
                     .for_each(|sum| sum.hang(age, requests));
             }
+            let all = |(since, _): &&(u64, u32)| since + interval_ns <= self.read_at;
+            let untouched = group.untouched.iter().filter(all);
+            let untouched = untouched.map(|(_, bytes)| u64::from(*bytes)).sum();
             let spread = self.spreads.get(&key);
             let variance = spread.map_or(Some(0.0), |s| s.of_mean(group.windows, coverage));
             for (unit, sum) in self.units.iter().zip(&mut group.sums) {
@@ -221,6 +276,16 @@ impl Services {
                     Estimator::Hint if hint.is_some() => e.spread(1.0, Some(0.0)),
                     _ => e.spread(coverage, variance),
                 };
+                let per_s = e.throughput * of_time;
+                let evidence = Evidence {
+                    requests: per_s * interval_ns as f64 / 1e9,
+                    latency: e.latency,
+                    stages: e.stages,
+                    sent: group.sent,
+                    window_full: group.window_full as f64 / interval_ns.max(1) as f64,
+                    untouched,
+                    dropped: drops.of(&service),
+                };
                 sets.push(group.connections);
                 lines.push(Line {
                     ts_ns: span.ts_ns,
@@ -228,6 +293,7 @@ impl Services {
                     service: service.server.to_string(),
                     netns: service.netns,
                     side: service.side,
+                    process: process.cloned(),
                     connection: key.connection.map(|(a, b)| format!("{a} -> {b}")),
                     vantage: e.estimator.vantage().to_owned(),
                     estimator: e.estimator,
@@ -235,9 +301,10 @@ impl Services {
                     unit: *unit,
                     connections,
                     confidence: e.confidence,
-                    throughput_per_s: e.throughput * of_time,
+                    throughput_per_s: per_s,
                     latency_ns: e.latency,
                     why: e.why.map(|why| why.words().to_owned()),
+                    advice: advice::find(service.side, &evidence).map(|found| told(&found)),
                     stderr_ns,
                     stages_ns: e.stages,
                     tails_ns,
@@ -254,6 +321,22 @@ impl Services {
         both::agree(&mut lines, &sets);
         (lines, histograms)
     }
+}
+
+/// Keeps those with the most traffic; how many were more.
+fn busiest(groups: &mut BTreeMap<Key, Group>) -> usize {
+    let left_out = groups.len().saturating_sub(MOST_LINES);
+    if left_out > 0 {
+        let mut by_load: Vec<_> = groups
+            .iter()
+            .map(|(key, g)| (g.segments[0], *key))
+            .collect();
+        let (quieter, ..) = by_load.select_nth_unstable(left_out);
+        quieter.iter().for_each(|(_, key)| {
+            groups.remove(key);
+        });
+    }
+    left_out
 }
 
 fn add(
@@ -280,6 +363,9 @@ fn add(
         closed_nagle_off: 0,
         segments: [0; 2],
         windows: 0,
+        sent: [0; 2],
+        window_full: 0,
+        untouched: Vec::new(),
         delays: Delays::default(),
         under_way: Vec::new(),
         connections: Set::default(),
@@ -292,11 +378,17 @@ fn add(
     *nagle_off += u64::from(last.nagle_off);
     if c.stage != Stage::Closed {
         group.connections.add(last);
+        if c.unread_since > 0 {
+            group.untouched.push((c.unread_since, last.vitals.unread));
+        }
         if last.vitals.under_way > 0 {
             let oldest = (last.vitals.oldest, last.vitals.under_way);
             group.under_way.push(oldest);
         }
     }
+    group.sent[0] += c.sent[1];
+    group.sent[1] += u64::from(c.resent);
+    group.window_full = group.window_full.max(c.window_full);
     if let Some([passed, counted]) = c.segments {
         group.segments[0] += passed;
         group.segments[1] += counted;

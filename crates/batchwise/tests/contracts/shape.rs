@@ -20,10 +20,11 @@ use serde_json::Value;
 use crate::site::fixture;
 
 /// Fields whose text is one of few words, which are contracts, too.
-const ENUMERATED: [&str; 12] = [
+const ENUMERATED: [&str; 13] = [
     "kind",
     "side",
     "unit",
+    "count",
     "estimator",
     "vantage",
     "event",

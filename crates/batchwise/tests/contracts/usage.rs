@@ -8,19 +8,18 @@ use crate::shape::hold_all_now;
 use crate::site::{batchwise, fixture, run, set};
 
 /// Wrong usage, and what fails; nothing here needs a network.
-const REFUSED: [&str; 54] = [
+const REFUSED: [&str; 53] = [
     "",
     "nosuch",
     "--nosuch",
     "--help",
     "--version",
     "doctor --format nosuch",
-    "watch",
     "watch --port 0",
     "watch --port 70000",
     "watch --port 17099 --interval 1ms",
     "watch --port 17099 --interval soon",
-    "watch --port 17099 --unit nosuch",
+    "watch --port 17099 --count nosuch",
     "watch --port 17099 --exchange --exchange-period 0s",
     "watch --port 17099 --duration 1s --cgroup /tmp",
     "watch --port 17099 --duration 1s --metrics nowhere",

@@ -20,7 +20,7 @@ fn a_server_alone_in_every_unit_and_its_connections() {
     let stage = Stage::build("ct-alone");
     let _redis = stage.redis();
     let server = &stage.hosts.server;
-    let units = "--unit sends --unit bytes --unit packets";
+    let units = "--count sends --count bytes --count packets";
     let services = Running::agent(server, &format!("{WATCH} {units} --metrics {METRICS}"));
     let connections = Running::agent(server, &format!("{WATCH} --per-connection"));
     let _load = load(&stage, "--rate 2000 --connections 2");

@@ -5,8 +5,8 @@ mod prices;
 mod shared;
 mod tails;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::slice;
@@ -22,12 +22,13 @@ use super::extension::{Extension, Loaded};
 use super::record::{Dump, parse_closed};
 use crate::Error;
 use crate::attach::cgroup::{self, Cgroup};
-use crate::attach::{listeners, netns, walk};
+use crate::attach::listeners::{self, Listener};
+use crate::attach::{netns, walk};
 use crate::features::{self, LATE_CALLBACKS, Machine, SendHook, Subcommand};
 use crate::object::{self, ring, rodata, skipped_runs};
 use crate::plain::read;
 use crate::sense_skel::{SenseSkel, SenseSkelBuilder, types};
-use crate::time::require_initial_time_ns;
+use crate::time::{monotonic_ns, require_initial_time_ns};
 use prices::Bench;
 use shared::{Shared, Tally};
 pub(super) use shared::{load, store};
@@ -225,6 +226,7 @@ impl Sensor {
             .map(|mut c| std::mem::take(&mut *c))
             .unwrap_or_default();
         Ok(Reading {
+            at: monotonic_ns(),
             open: open.into_values().collect(),
             quiet: quiet.into_values().collect(),
             news_only,
@@ -296,17 +298,27 @@ impl Sensor {
         Ok(())
     }
 
-    /// The ports that are listened on, in every network namespace that is searched for connections.
+    /// Who listens, in every network namespace (by its inode) that is searched for connections.
     ///
     /// # Errors
     /// When one of them cannot be asked.
-    pub fn listened(&self) -> Result<BTreeSet<u16>, Error> {
-        let asking = Error::io("looking for listeners");
+    pub fn listeners(&self) -> Result<Vec<(u32, Listener)>, Error> {
+        let own = || {
+            Ok((
+                netns::inode(&fs::metadata("/proc/self/ns/net")?),
+                listeners::all()?,
+            ))
+        };
+        let within = |ns: &File| {
+            let inode = netns::inode(&ns.metadata()?);
+            Ok((inode, netns::within(ns, listeners::all)?))
+        };
         let others = netns::others(self.cgroup.as_ref().map(|c| c.path.as_path()));
-        let others = others.iter().map(|ns| netns::within(ns, listeners::ports));
-        let all = std::iter::once(listeners::ports()).chain(others);
+        let all = std::iter::once(own()).chain(others.iter().map(within));
         let all: io::Result<Vec<_>> = all.collect();
-        Ok(all.map_err(asking)?.into_iter().flatten().collect())
+        let all = all.map_err(Error::io("looking for listeners"))?;
+        let each = |(netns, of): (u32, Vec<Listener>)| of.into_iter().map(move |one| (netns, one));
+        Ok(all.into_iter().flat_map(each).collect())
     }
 }
 
@@ -330,6 +342,12 @@ pub(crate) fn load(
     Err(refused.unwrap_or(Error::NoBtf))
 }
 
+/// A tick of the kernel's clock, µs.
+fn jiffy_us() -> u32 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    (tick.tv_nsec / 1_000) as u32
+}
+
 /// With this hook, which can be attached. `storage`: the kernel takes the iterator of members.
 fn load_for(
     hook: SendHook,
@@ -345,14 +363,15 @@ fn load_for(
         let most = ro.ports.len() - 1; // the last is the bench's
         if config.ports.len() > most {
             return Err(Error::TooMany {
-                what: "ports can be watched",
+                what: "ports or ranges of ports can be watched",
                 given: config.ports.len(),
                 most,
             });
         }
-        let ports = config.ports.iter().chain(&bench);
-        for (slot, port) in ro.ports.iter_mut().zip(ports.clone()) {
-            *slot = *port;
+        let bench_ports = bench.map(|port| port..=port);
+        let ports = config.ports.iter().chain(&bench_ports);
+        for (slot, range) in ro.ports.iter_mut().zip(ports.clone()) {
+            (slot.first, slot.last) = (*range.start(), *range.end());
         }
         ro.n_ports = ports.count() as u32;
         ro.bench_port = bench.unwrap_or(0);
@@ -364,6 +383,7 @@ fn load_for(
         ro.units |= config.units.counted;
         ro.advertised_units = config.units.advertised;
         ro.tailing = config.tails;
+        ro.jiffy_us = jiffy_us();
         ro.late_send = hook == SendHook::Ended;
         ro.late_callbacks = machine.has(LATE_CALLBACKS);
         if let (Some(_), Some(c)) = (&config.cgroup, cgroup) {

@@ -6,6 +6,12 @@ pub enum Key {
     Quit,
     /// So many rows further down, or up if negative.
     Scroll(isize),
+    /// Shows the row that is chosen alone, or all again.
+    Open,
+    /// Shows all again, or quits.
+    Back,
+    /// Another order, by its letter.
+    Order(u8),
 }
 
 const ESC: u8 = 0x1b;
@@ -35,7 +41,7 @@ impl Keyboard {
 fn first(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
     match bytes {
         [] | [ESC, b'O'] => None,
-        [ESC] => Some((Some(Key::Quit), 1)),
+        [ESC] => Some((Some(Key::Back), 1)),
         [ESC, b'O', last, ..] => Some((named(*last), 2 + usize::from(is_last(*last)))),
         [ESC, b'[', rest @ ..] => {
             let Some(end) = rest.iter().position(|byte| !(b' '..=b'?').contains(byte)) else {
@@ -55,6 +61,8 @@ fn first(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
                 b'q' | CONTROL_C => Some(Key::Quit),
                 b'j' => Some(Key::Scroll(1)),
                 b'k' => Some(Key::Scroll(-1)),
+                b'\r' | b'\n' => Some(Key::Open),
+                letter if letter.is_ascii_lowercase() => Some(Key::Order(letter)),
                 _ => None,
             };
             Some((key, 1))
@@ -99,21 +107,16 @@ mod tests {
     }
 
     #[test]
-    fn q_escape_and_control_c_quit_and_nothing_else_does() {
-        for quits in [
-            &b"q"[..],
-            b"\x1b",
-            b"\x03",
-            b"\x1b\x1b",
-            b"\x1bq",
-            b"\x1b[\x03",
-        ] {
+    fn q_and_control_c_quit_and_escape_goes_back() {
+        for quits in [&b"q"[..], b"\x03", b"\x1bq", b"\x1b[\x03"] {
             assert_eq!(keys(quits), [Key::Quit], "{quits:?}");
         }
+        for back in [&b"\x1b"[..], b"\x1b\x1b"] {
+            assert_eq!(keys(back), [Key::Back], "{back:?}");
+        }
         for other in [
-            &b"c"[..],
-            b"Q",
-            b"\r",
+            &b"Q"[..],
+            b" ",
             b"\x1b[",
             b"\x1bO",
             b"\x1b[q",
@@ -140,6 +143,12 @@ mod tests {
         for other in ["\x1b[C", "\x1bOP", "\x1b[2~", "\x1b[15~", "\x1b[~"] {
             assert_eq!(keys(other.as_bytes()), [], "{other:?}");
         }
+    }
+
+    #[test]
+    fn enter_opens_and_other_letters_are_orders() {
+        assert_eq!(keys(b"\r\n"), [Key::Open; 2]);
+        assert_eq!(keys(b"lt"), [Key::Order(b'l'), Key::Order(b't')]);
     }
 
     #[test]

@@ -5,16 +5,23 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
-use ratatui::style::Stylize;
+use ratatui::style::{Color, Stylize};
+use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::{
+    Axis, Cell, Chart, Dataset, GraphType, LegendPosition, Paragraph, Row, Table,
+};
 
 use super::view::{Column, View};
+use crate::frame::human;
 
 /// Intervals whose values are drawn in the course of time.
-const HISTORY: usize = 60;
+const HISTORY: usize = 300;
 /// Other columns leave them so much room.
 const LEAST_HISTORY: u16 = 10;
+/// Lines of an opened row's page, and of its values in the course of time, at least.
+const MOST_LINES: u16 = 8;
+const LEAST_COURSE: u16 = 12;
 /// Between two columns.
 const GAP: u16 = 1;
 
@@ -24,10 +31,16 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 pub struct LiveTable<V: View> {
     waiting: String,
     view: Option<V>,
-    recent: BTreeMap<String, VecDeque<Option<u64>>>,
-    /// The row that is chosen, and the first that is shown.
+    /// By the row's identity, the newest last.
+    recent: BTreeMap<String, VecDeque<Vec<Option<u64>>>>,
+    /// Which of the orders is in force.
+    order: usize,
+    /// The row that is chosen, by its identity and where it is now, and the first that is shown.
+    identity: Option<String>,
     chosen: usize,
     first: usize,
+    /// The chosen row is shown alone.
+    is_open: bool,
     note: Option<String>,
 }
 
@@ -38,34 +51,80 @@ impl<V: View> LiveTable<V> {
             waiting,
             view: None,
             recent: BTreeMap::new(),
+            order: 0,
+            identity: None,
             chosen: 0,
             first: 0,
+            is_open: false,
             note: None,
         }
     }
 
     pub fn show(&mut self, view: &V) {
-        let mut values: BTreeMap<String, Option<u64>> =
-            view.rows().into_iter().filter_map(V::recent).collect();
+        let mut values: BTreeMap<_, _> = view.rows().into_iter().filter_map(V::recent).collect();
         for key in values.keys() {
             self.recent.entry(key.clone()).or_default();
         }
         self.recent.retain(|key, recent| {
             let there = values.contains_key(key);
-            recent.push_back(values.remove(key).flatten());
+            recent.push_back(values.remove(key).unwrap_or_default());
             if recent.len() > HISTORY {
                 recent.pop_front();
             }
-            there || recent.iter().any(Option::is_some)
+            there || recent.iter().flatten().any(Option::is_some)
         });
         self.view = Some(view.clone());
+        self.follow();
+    }
+
+    /// The rows in the order that is in force.
+    fn rows(&self) -> Vec<&V::Row> {
+        let mut rows = self.view.as_ref().map(View::rows).unwrap_or_default();
+        if let Some(order) = V::ORDERS.get(self.order) {
+            rows.sort_by(|a, b| (order.rank)(b).total_cmp(&(order.rank)(a)));
+        }
+        rows
+    }
+
+    /// The row that was chosen may be elsewhere now.
+    fn follow(&mut self) {
+        let rows = self.rows();
+        let is_it = |row: &&V::Row| V::recent(row).map(|(key, _)| key) == self.identity;
+        let place = self
+            .identity
+            .as_ref()
+            .and_then(|_| rows.iter().position(is_it));
+        let last = rows.len().saturating_sub(1);
+        self.chosen = place.unwrap_or(self.chosen.min(last));
+    }
+
+    /// Shows the chosen row alone, or all again.
+    pub fn toggle(&mut self) {
+        self.is_open = !self.is_open && !V::COURSE.is_empty() && !self.rows().is_empty();
+        self.choose(self.chosen);
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Sorts anew, if a key's letter asks for that.
+    pub fn order(&mut self, letter: u8) {
+        if let Some(order) = V::ORDERS.iter().position(|order| order.key == letter) {
+            self.order = order;
+            self.follow();
+        }
+    }
+
+    fn choose(&mut self, row: usize) {
+        let identity = self.rows().get(row).and_then(|row| V::recent(row));
+        (self.chosen, self.identity) = (row, identity.map(|(key, _)| key));
     }
 
     /// Chooses another row: so many further down, or up if negative.
     pub fn scroll(&mut self, by: isize) {
-        let rows = self.view.as_ref().map_or(0, |view| view.rows().len());
-        let chosen = self.chosen.saturating_add_signed(by);
-        self.chosen = chosen.min(rows.saturating_sub(1));
+        let last = self.rows().len().saturating_sub(1);
+        self.choose(self.chosen.saturating_add_signed(by).min(last));
     }
 
     pub fn set_note(&mut self, note: Option<String>) {
@@ -74,7 +133,10 @@ impl<V: View> LiveTable<V> {
 
     pub fn draw(&mut self, frame: &mut Frame) {
         // rows come first where there is little room
-        let details = V::DETAILS.min(frame.area().height / 3);
+        let details = match self.is_open {
+            true => (V::DETAILS + MOST_LINES).min(frame.area().height.saturating_sub(LEAST_COURSE)),
+            false => V::DETAILS.min(frame.area().height / 3),
+        };
         let [title, body, details, footer] = Layout::vertical([
             Constraint::Length(2),
             Constraint::Min(2),
@@ -86,14 +148,17 @@ impl<V: View> LiveTable<V> {
         let name = format!(" batchwise {}   ", V::NAME).bold();
         let left: Vec<Span> = std::iter::once(name).chain(head.0).collect();
         split(frame, title, Line::from(left), Line::from(head.1));
-        let rows = self.view.as_ref().map(View::rows).unwrap_or_default();
         let room = usize::from(body.height.saturating_sub(1)).max(1);
-        self.chosen = self.chosen.min(rows.len().saturating_sub(1));
-        self.first = self.first.min(rows.len().saturating_sub(room));
+        let count = self.rows().len();
+        self.chosen = self.chosen.min(count.saturating_sub(1));
+        self.first = self.first.min(count.saturating_sub(room));
         self.first = self
             .first
             .clamp((self.chosen + 1).saturating_sub(room), self.chosen);
-        if rows.is_empty() {
+        let rows = self.rows();
+        if let (true, Some(row)) = (self.is_open, rows.get(self.chosen)) {
+            self.draw_course(frame, body, row);
+        } else if rows.is_empty() {
             let silence = self.view.as_ref().and_then(View::silence);
             let waiting = silence.as_ref().unwrap_or(&self.waiting);
             draw_waiting(frame, body, waiting, V::WAITING);
@@ -101,7 +166,14 @@ impl<V: View> LiveTable<V> {
             self.draw_rows(frame, body, &rows, room);
         }
         if let Some(view) = &self.view {
-            let lines = view.details(rows.get(self.chosen).copied(), details.width);
+            let chosen = rows.get(self.chosen).copied();
+            let mut lines = view.details(chosen, details.width);
+            lines.extend(
+                chosen
+                    .filter(|_| self.is_open)
+                    .into_iter()
+                    .flat_map(V::page),
+            );
             frame.render_widget(Paragraph::new(lines), details);
         }
         let below = rows.len().saturating_sub(self.first + room);
@@ -158,7 +230,10 @@ impl<V: View> LiveTable<V> {
             let mut cells = vec![Cell::from(mark)];
             cells.extend(columns.iter().map(|(c, _, of)| cell(c, of[line].clone())));
             if let Some(width) = history {
-                cells.push(Cell::from(self.spark(row, width.into()).cyan()));
+                cells.push(Cell::from(match V::remark(row) {
+                    Some(remark) => remark.yellow(),
+                    None => self.spark(row, width.into()).cyan(),
+                }));
             }
             Row::new(cells)
         });
@@ -174,32 +249,85 @@ impl<V: View> LiveTable<V> {
         let Some(recent) = recent else {
             return String::new();
         };
-        let shown = || recent.iter().skip(recent.len().saturating_sub(width));
-        let top = shown().flatten().max().copied().unwrap_or(0).max(1);
+        let first = |values: &Vec<Option<u64>>| values.first().copied().flatten();
+        let shown = || {
+            recent
+                .iter()
+                .skip(recent.len().saturating_sub(width))
+                .map(first)
+        };
+        let top = shown().flatten().max().unwrap_or(0).max(1);
         let bars = shown().map(|value| match value {
             None => '·',
             Some(value) => {
-                let height = u128::from(*value) * BARS.len() as u128 / (u128::from(top) + 1);
+                let height = u128::from(value) * BARS.len() as u128 / (u128::from(top) + 1);
                 BARS[height as usize]
             }
         });
         bars.collect()
     }
 
-    fn draw_footer(&self, frame: &mut Frame, area: Rect, below: usize) {
-        let keys = match (self.first, below) {
-            (0, 0) => "q quits".to_owned(),
-            (0, below) => format!("↓ {below} more   q quits"),
-            (above, 0) => format!("↑ {above} more   q quits"),
-            (above, below) => format!("↑ {above} ↓ {below} more   q quits"),
+    /// How a row's values went: each a line of dots over time.
+    fn draw_course(&self, frame: &mut Frame, area: Rect, row: &V::Row) {
+        let recent = V::recent(row).and_then(|(key, _)| self.recent.get(&key));
+        let Some(recent) = recent else {
+            return;
         };
+        let of = |at: usize| {
+            let values = recent.iter().enumerate();
+            let known = values.filter_map(|(x, values)| Some((x, (*values.get(at + 1)?)?)));
+            let points = known.map(|(x, ns)| ((HISTORY - recent.len() + x) as f64, ns as f64));
+            points.collect::<Vec<_>>()
+        };
+        let all: Vec<_> = (0..V::COURSE.len()).map(of).collect();
+        let top = all.iter().flatten().map(|(_, ns)| *ns).fold(1.0, f64::max);
+        let colors = [Color::Green, Color::Yellow, Color::Red];
+        let lines = V::COURSE.iter().zip(&all).zip(colors);
+        let lines = lines.map(|((name, points), color)| {
+            let line = Dataset::default().name(*name).data(points);
+            let line = line.marker(Marker::Braille).graph_type(GraphType::Line);
+            line.style(color)
+        });
+        let times = Axis::default().bounds([0.0, (HISTORY - 1) as f64]);
+        let label = |share: f64| human::duration((top * share) as u64);
+        let labels = [0.0, 0.5, 1.0].map(label);
+        let values = Axis::default().bounds([0.0, top]).labels(labels).dim();
+        let chart = Chart::new(lines.collect()).x_axis(times).y_axis(values);
+        frame.render_widget(chart.legend_position(Some(LegendPosition::TopLeft)), area);
+    }
+
+    fn draw_footer(&self, frame: &mut Frame, area: Rect, below: usize) {
         let warning = self.view.as_ref().and_then(View::warning);
         let note = match (warning, &self.note) {
             (Some(warning), _) => format!(" {warning}").bold().red(),
             (None, Some(note)) => format!(" {note}").yellow(),
             (None, None) => Span::default(),
         };
+        // what is to be known goes before what can be done
+        let keys = self.keys(below, note.content.is_empty());
         split(frame, area, Line::from(note), Line::from(keys.dim()));
+    }
+
+    fn keys(&self, below: usize, all: bool) -> String {
+        if self.is_open {
+            return "↑ ↓ others   Esc all   q quits".to_owned();
+        }
+        let mut keys = Vec::new();
+        match (self.first, below) {
+            (0, 0) => {}
+            (0, below) => keys.push(format!("↓ {below} more")),
+            (above, 0) => keys.push(format!("↑ {above} more")),
+            (above, below) => keys.push(format!("↑ {above} ↓ {below} more")),
+        }
+        if all && !V::COURSE.is_empty() {
+            keys.push("Enter opens".to_owned());
+        }
+        for (at, order) in V::ORDERS.iter().enumerate().filter(|_| all) {
+            let mark = if at == self.order { "▾" } else { "" };
+            keys.push(format!("{} {}{mark}", char::from(order.key), order.name));
+        }
+        keys.push("q quits".to_owned());
+        keys.join("   ")
     }
 }
 
@@ -241,7 +369,7 @@ fn split(frame: &mut Frame, area: Rect, left: Line, right: Line) {
 #[cfg(test)]
 mod tests {
     use super::super::picture::picture;
-    use super::super::view::{JsonLines, name, plain};
+    use super::super::view::{JsonLines, Order, name, plain};
     use super::*;
 
     #[derive(Clone)]
@@ -258,6 +386,19 @@ mod tests {
         const NAME: &'static str = "test";
         const WAITING: &'static str = "a row appears with the first number";
         const DETAILS: u16 = 1;
+        const ORDERS: &'static [Order<Self::Row>] = &[
+            Order {
+                key: b'c',
+                name: "as it comes",
+                rank: |_| 0.0,
+            },
+            Order {
+                key: b'n',
+                name: "number",
+                rank: |row| row.1 as f64,
+            },
+        ];
+        const COURSE: &'static [&'static str] = &["value"];
 
         fn rows(&self) -> Vec<&Self::Row> {
             self.0.iter().collect()
@@ -267,8 +408,8 @@ mod tests {
             lines.push(&self.0)
         }
 
-        fn recent(row: &Self::Row) -> Option<(String, Option<u64>)> {
-            Some((row.0.clone(), Some(row.1)))
+        fn recent(row: &Self::Row) -> Option<(String, Vec<Option<u64>>)> {
+            Some((row.0.clone(), vec![Some(row.1); 2]))
         }
 
         fn details(&self, chosen: Option<&Self::Row>, _width: u16) -> Vec<Line<'static>> {
@@ -352,10 +493,49 @@ mod tests {
     }
 
     #[test]
-    fn every_window_size_can_be_drawn() {
+    fn a_letter_sorts_and_the_row_that_was_chosen_stays_chosen() {
         let mut table = table(&[numbers(3)]);
-        for (width, height) in [(1, 1), (20, 3), (80, 24), (300, 100)] {
-            drawn(&mut table, width, height);
+        table.scroll(0);
+        table.order(b'n');
+        let text = drawn(&mut table, 80, 10);
+        let rows: Vec<_> = text.lines().filter(|line| line.contains("words")).collect();
+        assert!(
+            rows[0].contains("s03") && rows[2].contains("▸ s01"),
+            "{text}"
+        );
+        assert!(text.contains("n number▾"), "{text}");
+        table.show(&Numbers(vec![("s01".to_owned(), 9), ("s02".to_owned(), 2)]));
+        let text = drawn(&mut table, 80, 10);
+        assert!(text.contains("▸ s01"), "{text}");
+        table.order(b'x');
+        assert_eq!(drawn(&mut table, 80, 10), text);
+    }
+
+    #[test]
+    fn enter_opens_a_row_with_its_course_and_gives_all_back() {
+        let mut table = table(&[numbers(3), numbers(3)]);
+        let all = drawn(&mut table, 80, 24);
+        assert!(all.contains("Enter opens"), "{all}");
+        table.scroll(1);
+        table.toggle();
+        let open = drawn(&mut table, 80, 24);
+        assert!(table.is_open() && open.contains("about s02"), "{open}");
+        assert!(open.contains("value") && !open.contains("words"), "{open}");
+        table.scroll(-1);
+        table.toggle();
+        assert_eq!(drawn(&mut table, 80, 24), all);
+    }
+
+    #[test]
+    fn every_window_size_can_be_drawn() {
+        for is_open in [false, true] {
+            let mut table = table(&[numbers(3)]);
+            if is_open {
+                table.toggle();
+            }
+            for (width, height) in [(1, 1), (20, 3), (80, 24), (300, 100)] {
+                drawn(&mut table, width, height);
+            }
         }
     }
 }

@@ -16,4 +16,4 @@ pub use format::{Form, Format};
 pub use live::LiveTable;
 pub use output::Output;
 pub use text::TextTable;
-pub use view::{Column, JsonLines, View, confidence, lost, name, plain, waiting};
+pub use view::{Column, JsonLines, Order, View, confidence, lost, name, plain, waiting};

@@ -168,6 +168,10 @@ impl<V: View> Terminal<V> {
                     match key {
                         Key::Quit => return Ok(true),
                         Key::Scroll(by) => self.table.scroll(by),
+                        Key::Open => self.table.toggle(),
+                        Key::Back if self.table.is_open() => self.table.toggle(),
+                        Key::Back => return Ok(true),
+                        Key::Order(letter) => self.table.order(letter),
                     }
                 }
                 self.draw()?;

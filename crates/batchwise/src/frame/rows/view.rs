@@ -4,6 +4,7 @@ use ratatui::style::Stylize;
 use ratatui::text::{Line, Span};
 use serde::Serialize;
 
+use crate::frame::args::{Ports, name_of};
 use crate::frame::human;
 
 /// A column: its name, and what a row has there.
@@ -64,6 +65,13 @@ impl<R> Column<R> {
     }
 }
 
+/// An order of rows, the highest first, and the key that asks for it.
+pub struct Order<R> {
+    pub key: u8,
+    pub name: &'static str,
+    pub rank: fn(&R) -> f64,
+}
+
 /// An interval of a subcommand, as it is shown.
 pub trait View: Clone + 'static {
     /// What a row is about.
@@ -76,6 +84,10 @@ pub trait View: Clone + 'static {
     const WAITING: &'static str = "";
     /// Lines below the live table.
     const DETAILS: u16 = 0;
+    /// Of the live view's rows; the first is in force until another is asked for. Without any they stay as they come.
+    const ORDERS: &'static [Order<Self::Row>] = &[];
+    /// What is drawn in the course of time of a row that is opened.
+    const COURSE: &'static [&'static str] = &[];
 
     fn rows(&self) -> Vec<&Self::Row>;
 
@@ -111,9 +123,20 @@ pub trait View: Clone + 'static {
         None
     }
 
-    /// What the live view draws in the course of time for a row: the row's identity, and a value.
-    fn recent(_row: &Self::Row) -> Option<(String, Option<u64>)> {
+    /// What the live view draws in the course of time for a row: the row's identity, a value, and those of
+    /// [`Self::COURSE`], ns.
+    fn recent(_row: &Self::Row) -> Option<(String, Vec<Option<u64>>)> {
         None
+    }
+
+    /// What is wrong with a row, in the last column.
+    fn remark(_row: &Self::Row) -> Option<String> {
+        None
+    }
+
+    /// More about a row that is opened, below its details.
+    fn page(_row: &Self::Row) -> Vec<Line<'static>> {
+        Vec::new()
     }
 
     /// Below the live table: about the row that is chosen, or about the interval.
@@ -173,9 +196,9 @@ pub fn lost(events: u64) -> Vec<Span<'static>> {
 }
 
 /// What to say while there is no traffic.
-pub fn waiting(ports: &[u16]) -> String {
-    let names: Vec<String> = ports.iter().map(u16::to_string).collect();
-    match ports {
+pub fn waiting(ports: &[Ports]) -> String {
+    let names: Vec<String> = ports.iter().map(name_of).collect();
+    match &names[..] {
         [] => "waiting for traffic…".to_owned(),
         [port] => format!("waiting for traffic on port {port}…"),
         _ => format!("waiting for traffic on ports {}…", names.join(", ")),

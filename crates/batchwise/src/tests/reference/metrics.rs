@@ -16,7 +16,7 @@ const OPEN: [&str; 11] = [
     "backend",
     "interface",
     "transport",
-    "unit",
+    "count",
     "estimator",
     "vantage",
     "policy",

@@ -59,12 +59,12 @@ impl Totals {
 impl WatchMetrics {
     /// The lines of the interval that just ended take the place of those before; the latencies of its
     /// requests are added to those before.
-    pub fn interval(&mut self, lines: &[Line], latencies: &Histograms) {
-        // The agent's count, which all lines repeat.
-        let lost = lines.iter().map(|line| line.lost_events).max();
-        self.lost_events = self.lost_events.max(lost.unwrap_or(0));
+    pub fn interval<'a>(&mut self, lines: impl Iterator<Item = &'a Line>, latencies: &Histograms) {
         let known: HashSet<_> = self.lines.iter().map(series).collect();
-        let mut served = lines.to_vec();
+        let mut served: Vec<_> = lines.cloned().collect();
+        // the agent's count, which all lines repeat
+        let lost = served.iter().map(|line| line.lost_events).max();
+        self.lost_events = self.lost_events.max(lost.unwrap_or(0));
         // a crowd that comes later takes nobody's place
         served.sort_by_cached_key(|line| !known.contains(&series(line)));
         self.dropped += served.len().saturating_sub(MOST_SERIES) as u64;
@@ -76,8 +76,14 @@ impl WatchMetrics {
                 (Some(_), None) => {}
             }
         }
+        let owners: BTreeMap<_, _> = served
+            .iter()
+            .map(|line| (bare(line), owner(line)))
+            .collect();
         for (of, latencies) in latencies {
-            let labels = service(of.server.to_string(), of.netns, of.side);
+            let mut labels = service(of.server.to_string(), of.netns, of.side);
+            let owner = owners.get(&labels).cloned();
+            labels.extend(owner.into_iter().flatten());
             if latencies.requests() > 0
                 && let Some(requests) = self.requests.at(labels)
             {
@@ -92,17 +98,38 @@ impl WatchMetrics {
 
 /// The labels that tell one line's series from another's.
 fn series(line: &Line) -> Labels {
-    let mut labels = service(line.service.clone(), line.netns, line.side);
+    let mut labels = bare(line);
+    labels.extend(owner(line));
     if let Some(connection) = &line.connection {
         labels.push(("connection", connection.clone()));
     }
     labels
 }
 
+fn bare(line: &Line) -> Labels {
+    service(line.service.clone(), line.netns, line.side)
+}
+
+/// Whose it is, as far as that lasts: a number does not.
+fn owner(line: &Line) -> Labels {
+    let process = line.process.iter();
+    let labels = process.flat_map(|p| {
+        [
+            ("process", Some(&p.comm)),
+            ("unit", p.unit.as_ref()),
+            ("container", p.container.as_ref()),
+            ("pod_uid", p.pod_uid.as_ref()),
+        ]
+    });
+    labels
+        .filter_map(|(name, value)| Some((name, value?.clone())))
+        .collect()
+}
+
 /// The labels of an estimate: also how it was made, as the numbers mean nothing without.
 fn estimate(line: &Line) -> Labels {
     let mut labels = series(line);
-    labels.push(("unit", word(&line.unit)));
+    labels.push(("count", word(&line.unit)));
     labels.push(("estimator", word(&line.estimator)));
     labels
 }
@@ -116,7 +143,7 @@ impl Metrics for WatchMetrics {
         ),
         Family::seconds(
             "stage",
-            "Mean delays at the stages of a message; held_by_nagle is a part of unsent",
+            "Mean delays at the stages of a message; held_by_nagle is a part of unsent, held_by_delack of what the other end has",
             |m| m.lines.iter().flat_map(stages).collect(),
         ),
         Family::seconds(
@@ -158,6 +185,11 @@ impl Metrics for WatchMetrics {
             "cost_ratio",
             "What sensing cost in the latest interval, CPU time as a share of one CPU",
             |m| alone_share(m.lines.first().map(|line| line.cost)),
+        ),
+        Family::gauge(
+            "advice",
+            "1 for what is wrong with the service, by its name on the page about advice",
+            |m| m.lines.iter().filter_map(advice).collect(),
         ),
         Family::gauge(
             "nagle",
@@ -248,6 +280,7 @@ fn stages(line: &Line) -> impl Iterator<Item = (Labels, f64)> {
         [
             ("unsent", stages.unsent),
             ("held_by_nagle", stages.held_by_nagle),
+            ("held_by_delack", stages.held_by_delack),
             ("unacked", stages.unacked),
             ("unread_local", stages.unread_local),
             ("unread_remote", stages.unread_remote),
@@ -264,6 +297,11 @@ fn known<const N: usize>(
     values
         .into_iter()
         .filter_map(move |(name, ns)| Some((with(estimate(line), key, name), seconds(ns?))))
+}
+
+fn advice(line: &Line) -> Option<(Labels, f64)> {
+    let advice = line.advice.as_ref()?;
+    Some((with(series(line), "id", &word(&advice.id)), 1.0))
 }
 
 fn nagle_states(line: &Line) -> impl Iterator<Item = (Labels, f64)> {

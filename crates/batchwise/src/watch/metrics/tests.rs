@@ -1,7 +1,7 @@
 //! Tests of what Prometheus is told.
 
 use batchwise_core::sense::connection::ServiceKey;
-use batchwise_core::sense::report::Side;
+use batchwise_core::sense::report::{Advice, Diagnosis, Side};
 use batchwise_core::sense::tails::Histogram;
 
 use super::super::samples;
@@ -12,9 +12,14 @@ impl Example for WatchMetrics {
     fn example() -> Self {
         let mut metrics = after(&[&[Line {
             connection: Some("10.0.0.2:6379 -> 10.0.0.1:40000".to_owned()),
+            advice: Some(Diagnosis {
+                id: Advice::NagleHolds,
+                text: "held by Nagle's algorithm, 20.0 µs of 34.1 µs".to_owned(),
+                share: Some(0.586),
+            }),
             ..samples::two_sided()
         }]]);
-        metrics.interval(&metrics.lines.clone(), &requests(&[980_000; 1_000]));
+        metrics.interval(metrics.lines.clone().iter(), &requests(&[980_000; 1_000]));
         metrics
     }
 }
@@ -49,7 +54,7 @@ fn bucket(ns: u64) -> usize {
 fn after(intervals: &[&[Line]]) -> WatchMetrics {
     let mut metrics = WatchMetrics::default();
     let none = Histograms::new();
-    let mut interval = |lines: &&[Line]| metrics.interval(lines, &none);
+    let mut interval = |lines: &&[Line]| metrics.interval(lines.iter(), &none);
     intervals.iter().for_each(&mut interval);
     metrics
 }
@@ -57,8 +62,8 @@ fn after(intervals: &[&[Line]]) -> WatchMetrics {
 #[test]
 fn a_scrape_has_every_part_in_base_units_with_its_labels() {
     let body = served(after(&[&[samples::two_sided(), samples::local()]]));
-    let service = r#"service="10.0.0.2:6379",side="server",netns="4026531840""#;
-    let made = r#"unit="sends",estimator="two_sided""#;
+    let service = r#"service="10.0.0.2:6379",side="server",netns="4026531840",process="redis-server",unit="redis-server.service""#;
+    let made = r#"count="sends",estimator="two_sided""#;
     let samples = [
         format!("batchwise_latency_seconds{{{service},{made},part=\"network\"}} 0.000024"),
         format!("batchwise_latency_seconds{{{service},{made},part=\"total\"}} 0.00003412"),
@@ -72,7 +77,7 @@ fn a_scrape_has_every_part_in_base_units_with_its_labels() {
     ];
     assert_samples(&body, &samples);
     let connections = served(WatchMetrics::example());
-    let connection = r#"connection="10.0.0.2:6379 -> 10.0.0.1:40000",unit="sends""#;
+    let connection = r#"connection="10.0.0.2:6379 -> 10.0.0.1:40000",count="sends""#;
     assert!(connections.contains(connection), "{connections}");
 }
 
@@ -94,7 +99,7 @@ fn parts_that_are_not_known_and_services_that_vanished_are_absent() {
 fn a_histogram_survives_a_short_silence_but_not_a_long_one() {
     for (silent, survives) in [(SILENT_INTERVALS, true), (SILENT_INTERVALS + 1, false)] {
         let mut metrics = after(&[&[samples::two_sided()]]);
-        (0..silent).for_each(|_| metrics.interval(&[], &Histograms::new()));
+        (0..silent).for_each(|_| metrics.interval([].iter(), &Histograms::new()));
         let body = served(metrics);
         let there = body.contains("batchwise_interval_latency_seconds");
         assert_eq!(there, survives, "after {silent} intervals");
@@ -139,9 +144,9 @@ fn a_crowd_takes_no_known_services_place() {
 #[test]
 fn latencies_of_requests_add_up_and_survive_a_short_silence() {
     let mut metrics = WatchMetrics::default();
-    metrics.interval(&[], &requests(&[900_000, 40_000_000]));
-    metrics.interval(&[], &requests(&[]));
-    metrics.interval(&[], &requests(&[2_500_000]));
+    metrics.interval([].iter(), &requests(&[900_000, 40_000_000]));
+    metrics.interval([].iter(), &requests(&[]));
+    metrics.interval([].iter(), &requests(&[2_500_000]));
     let service = r#"service="10.0.0.2:6379",side="server",netns="4026531840""#;
     let name = "batchwise_request_duration_seconds";
     let samples = [

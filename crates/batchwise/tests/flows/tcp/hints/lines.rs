@@ -118,7 +118,7 @@ fn assert_told(lines: &[Line], client: &Client) {
 fn a_clients_hint_of_a_service_takes_the_place_of_its_sockets_estimate() {
     let scene = Scene::build("hints");
     let address = scene.address();
-    let watch = watch(&scene, &["--unit", "sends,bytes"]);
+    let watch = watch(&scene, &["--count", "sends,bytes"]);
     let mut client = Client::new(scene.stage.connect(address), Hints::for_service(address));
     // a hint of a service that no socket is seen of
     let elsewhere: SocketAddr = "10.99.0.1:6379".parse().expect("an address");

@@ -7,6 +7,8 @@ mod echo;
 mod nft;
 mod others;
 
+mod advice;
+mod all;
 mod alone;
 mod exchange;
 mod faults;

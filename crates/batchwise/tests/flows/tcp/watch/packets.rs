@@ -23,7 +23,7 @@ const STATE: u8 = 3 << 2;
 const TIME_MASK: u32 = (1 << 28) - 1;
 
 fn both(stage: &Stage) -> (Watch, Watch) {
-    let args = ["--exchange", "--unit", "sends,packets"];
+    let args = ["--exchange", "--count", "sends,packets"];
     (
         Watch::host(&stage.hosts.server, PORT, &args),
         Watch::host(&stage.hosts.client, PORT, &args),

@@ -1,0 +1,61 @@
+//! Connections that listeners drop, since their queues are full: the kernel counts these, whoever samples what.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use batchwise_bpf::Sensor;
+use batchwise_core::sense::connection::ServiceKey;
+use batchwise_core::sense::report::Side;
+
+/// Looking takes at most one in so many parts of the time: each network namespace takes 0.1 ms.
+const SHARE: u32 = 500;
+
+/// By namespace and address.
+#[derive(Debug, Default)]
+pub struct Drops {
+    /// So far.
+    all: HashMap<(u32, SocketAddr), u32>,
+    /// Between the last two looks.
+    new: HashMap<(u32, SocketAddr), u32>,
+    next: Option<Instant>,
+}
+
+impl Drops {
+    /// An interval is over.
+    pub fn look(&mut self, sensor: &Sensor) -> anyhow::Result<()> {
+        self.new.clear();
+        let begin = Instant::now();
+        if self.next.is_some_and(|next| begin < next) {
+            return Ok(());
+        }
+        let mut all: HashMap<_, u32> = HashMap::new();
+        for (netns, listener) in sensor.listeners()? {
+            // several share a port by SO_REUSEPORT
+            let so_far = all.entry((netns, listener.at)).or_default();
+            *so_far = so_far.wrapping_add(listener.drops);
+        }
+        for (at, so_far) in &all {
+            let before = self.all.get(at).copied().unwrap_or(*so_far);
+            // a listener that has closed takes its count along
+            let new = so_far.checked_sub(before).filter(|new| *new > 0);
+            self.new.extend(new.map(|new| (*at, new)));
+        }
+        self.all = all;
+        let took: Duration = begin.elapsed();
+        self.next = Some(begin + took * SHARE);
+        Ok(())
+    }
+
+    /// Of this service's listener, whether it listens at the address or at all.
+    pub fn of(&self, service: &ServiceKey) -> u64 {
+        if service.side == Side::Client || self.new.is_empty() {
+            return 0;
+        }
+        let port = service.server.port();
+        let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut at = [service.server.ip()].into_iter().chain(any);
+        let found = at.find_map(|ip| self.new.get(&(service.netns, SocketAddr::new(ip, port))));
+        found.copied().unwrap_or(0).into()
+    }
+}
