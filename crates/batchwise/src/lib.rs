@@ -20,6 +20,7 @@ pub mod fuzzing;
 mod hints;
 mod passive;
 mod profile;
+mod report;
 mod sibling;
 #[cfg(test)]
 mod tests;
@@ -98,6 +99,10 @@ enum Command {
     #[command(after_long_help = burst::EXAMPLES)]
     Burst(burst::BurstArgs),
 
+    /// Make a page of what `watch` has recorded
+    #[command(after_long_help = report::EXAMPLES)]
+    Report(report::ReportArgs),
+
     /// Give all sockets back when the agent is gone (started by `tune`)
     #[command(hide = true)]
     Guard(tune::GuardArgs),
@@ -139,6 +144,7 @@ pub fn main() -> ExitCode {
         Command::Window(args) => window::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Burst(args) => burst::run(args),
+        Command::Report(args) => report::run(&args),
         Command::Guard(args) => tune::guard(args),
         Command::Load(args) => sibling::run("load", &args).map(|never| match never {}),
         Command::Lab(args) => sibling::run("lab", &args).map(|never| match never {}),

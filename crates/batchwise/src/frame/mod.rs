@@ -28,6 +28,7 @@
 
 pub mod args;
 pub mod background;
+pub mod chart;
 pub mod clock;
 pub mod control;
 pub mod descriptors;

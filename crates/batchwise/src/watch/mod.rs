@@ -6,10 +6,11 @@ mod diagnosis;
 mod drops;
 pub mod metrics;
 mod names;
-mod parts;
+pub mod parts;
+mod record;
 mod rows;
 #[cfg(test)]
-mod samples;
+pub mod samples;
 mod services;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,6 +41,7 @@ use counting::{Counted, Counting, Histograms};
 use drops::Drops;
 use metrics::WatchMetrics;
 use names::{Names, find_unit};
+use record::Recorder;
 use rows::Interval;
 use services::{Peers, Services, Span};
 
@@ -53,6 +55,8 @@ Examples:
       ten lines of JSON for each service
   sudo batchwise watch --port 6379 --metrics 127.0.0.1:9464
       for Prometheus as well
+  sudo batchwise watch --record incident.jsonl.gz --duration 10m
+      for `batchwise report`, which makes a page of it
   sudo batchwise watch --port 6379 --hints
       with the latency that clients which link batchwise-hint see themselves
 
@@ -76,6 +80,9 @@ pub struct WatchArgs {
     /// Only sockets made by processes in this cgroup v2 directory or below it
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
+    /// Keep all lines in this file, compressed (.jsonl.gz): `batchwise report` makes a page of it
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Do not find out whose services are: lines and labels have no process, unit, container or pod
     #[arg(long, conflicts_with = "pid")]
     no_names: bool,
@@ -134,6 +141,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         Some(unit) => Some(find_unit(unit)?),
         None => args.cgroup,
     };
+    let recorder = args.record.as_deref().map(Recorder::create).transpose()?;
     let mut ports = args.ports;
     let runner = Runner::open(&args.run, form, when_unread, waiting(&ports))?;
     let unseen = Unseen::on(&ports);
@@ -177,6 +185,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         unseen,
         hints,
         is_live: form == Form::Live,
+        recorder,
         histograms: Histograms::new(),
         pause,
         paused: None,
@@ -195,6 +204,7 @@ struct Watch {
     hints: Option<Hints>,
     /// Rings when a peer's window begins.
     doorbell: Option<OwnedFd>,
+    recorder: Option<Recorder>,
     /// Somebody may open a service, to see its connections.
     is_live: bool,
     /// Of the last interval.
@@ -308,6 +318,9 @@ impl Agent for Watch {
             true => self.services.peers(),
             false => Peers::new(),
         };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(lines.iter());
+        }
         Ok(Some(Interval::new(lines, peers, &self.unseen.notes)))
     }
 

@@ -6,6 +6,14 @@ use ratatui::style::Color;
 
 use crate::frame::human;
 
+/// The names of parts in legends, in the order of [`parts`].
+pub const LABELS: [&str; 4] = [
+    "stacks + wire",
+    "unread here",
+    "unread at peer",
+    "application",
+];
+
 /// Where a request spends its time, and how long on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -49,12 +57,12 @@ pub fn parts(line: &Line) -> [Part; 4] {
     [
         Part {
             upper_bound: transit.is_some() && delay.is_none(),
-            ..Part::new("stacks + wire", "█", Color::Blue, transit)
+            ..Part::new(LABELS[0], "█", Color::Blue, transit)
         },
-        Part::new("unread here", "▓", Color::Yellow, stages.unread_local),
-        Part::new("unread at peer", "▒", Color::Magenta, stages.unread_remote),
+        Part::new(LABELS[1], "▓", Color::Yellow, stages.unread_local),
+        Part::new(LABELS[2], "▒", Color::Magenta, stages.unread_remote),
         // between reading a request and sending its response
-        Part::new("application", "░", Color::Green, line.latency_ns.turnaround),
+        Part::new(LABELS[3], "░", Color::Green, line.latency_ns.turnaround),
     ]
 }
 

@@ -156,6 +156,10 @@ impl JsonLines {
         Ok(())
     }
 
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
     /// The text of a view.
     #[cfg(test)]
     pub fn of(view: &impl View) -> serde_json::Result<String> {

@@ -8,9 +8,9 @@ use super::args::PassiveArgs;
 use super::interval::classes;
 use super::rows::OVERALL;
 use super::summary::{Overall, Summary};
+use crate::frame::chart::{COLORS, Curve};
 use crate::frame::human;
 use crate::frame::page::document;
-use plots::{COLORS, Curve};
 
 mod plots;
 

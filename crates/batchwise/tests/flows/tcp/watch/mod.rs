@@ -15,6 +15,7 @@ mod faults;
 mod kill;
 mod memcached;
 mod packets;
+mod record;
 mod turns;
 mod unseen;
 pub mod whose;
