@@ -71,7 +71,7 @@ pub fn control(stream: UnixStream) -> io::Result<()> {
 
 /// What a client of the metrics is answered.
 pub fn metrics(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    metrics::exporter::answer_to::<PassiveMetrics>(bytes)
+    metrics::http::answer_to::<PassiveMetrics>(bytes)
 }
 
 /// Listens for hints, and takes in what has come whenever it is called.

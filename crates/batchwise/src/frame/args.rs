@@ -43,6 +43,9 @@ pub struct StayArgs {
     /// Serve Prometheus metrics here, at /metrics
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<String>,
+    /// Push metrics to this OpenTelemetry collector, by OTLP over HTTP; what OTEL_* variables say of it holds
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
 }
 
 impl StayArgs {

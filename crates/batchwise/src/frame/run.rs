@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::args::RunArgs;
+use super::args::{RunArgs, StayArgs};
 use super::metrics::{Exporter, Metrics};
 use super::rows::{Form, Output, View};
 use super::signals::stop_flag;
@@ -58,12 +58,12 @@ pub struct Outputs<V: View, M> {
 impl<V: View, M: Metrics> Outputs<V, M> {
     /// Opens both. `waiting` is said while there are no rows; it may be empty.
     pub fn open(
-        metrics: Option<&str>,
+        stay: &StayArgs,
         form: Form,
         when_unread: WhenUnread,
         waiting: String,
     ) -> anyhow::Result<Self> {
-        let exporter = metrics.map(Exporter::bind).transpose()?;
+        let exporter = Exporter::open(stay.metrics.as_deref(), stay.otlp.as_deref())?;
         Ok(Self {
             output: Output::open(form, when_unread, waiting)?,
             exporter,
@@ -117,7 +117,7 @@ impl<V: View, M: Metrics> Runner<V, M> {
         let stop = stop_flag()?;
         let stay = &args.stay;
         Ok(Self {
-            outputs: Outputs::open(stay.metrics.as_deref(), form, when_unread, waiting)?,
+            outputs: Outputs::open(stay, form, when_unread, waiting)?,
             interval: args.interval,
             duration: stay.duration,
             stop,

@@ -74,8 +74,7 @@ pub fn run(args: TuneArgs) -> anyhow::Result<ExitCode> {
     let hangup = args.log.is_some().then(hangup_flag).transpose()?;
     let form = args.stay.format.without_live()?;
     let decisions = Decisions::open(args.log.as_deref(), form, args.policy, args.dry_run)?;
-    let exporter = args.stay.metrics.as_deref();
-    let exporter = exporter.map(Exporter::bind).transpose()?;
+    let exporter = Exporter::open(args.stay.metrics.as_deref(), args.stay.otlp.as_deref())?;
     let hints = args.hints.listen()?;
     let cgroup = bpf::find_cgroup(args.cgroup.as_deref())?;
     let place = Place::take(&cgroup)?;

@@ -1,7 +1,8 @@
 //! Metrics. A subcommand describes its families once, in a table: name, help, unit, type and where
-//! their samples come from. Everything else (encoding, the histogram, the HTTP exporter) is here.
+//! their samples come from. Everything else (encodings, histograms, the HTTP server, OTLP) is
+//! here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use batchwise_core::sense::report::Side;
@@ -15,7 +16,11 @@ use prometheus_client::registry;
 
 use crate::frame::human;
 
-pub mod exporter;
+mod exporter;
+pub mod http;
+mod otlp;
+mod push;
+mod store;
 #[cfg(test)]
 pub mod testing;
 
@@ -39,6 +44,13 @@ pub const HEARTBEAT: Family<Option<u64>> = Family::seconds(
     "heartbeat_timestamp",
     "Unix time at which the agent's loop last updated these metrics",
     |ns| ns.map_or_else(Vec::new, |ns| alone(seconds(ns))),
+);
+
+/// What an agent that pushes serves as well; its state is their number.
+pub const FAILURES: Family<Option<u64>> = Family::counter(
+    "otlp_failures",
+    "Exports that the collector of --otlp did not take",
+    |failures| failures.map_or_else(Vec::new, alone),
 );
 
 /// One family of metrics. Without samples it is absent from a scrape.
@@ -190,6 +202,8 @@ const BOUNDS: [f64; 43] = [
 pub struct Buckets {
     sum: f64,
     counts: [u64; BOUNDS.len() + 1],
+    /// The same in exponential buckets, as OpenTelemetry numbers them.
+    fine: BTreeMap<i32, u64>,
 }
 
 impl Default for Buckets {
@@ -197,16 +211,39 @@ impl Default for Buckets {
         Self {
             sum: 0.0,
             counts: [0; BOUNDS.len() + 1],
+            fine: BTreeMap::new(),
         }
     }
 }
 
 impl Buckets {
+    /// Exponential buckets: 2 to the power of this in each octave, 4.4 % wide.
+    pub const SCALE: i32 = 4;
+
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The number of the first exponential bucket, and counts from there on.
+    pub fn exponential(&self) -> (i32, Vec<u64>) {
+        let ends = self.fine.first_key_value().zip(self.fine.last_key_value());
+        let Some(((&first, _), (&last, _))) = ends else {
+            return (0, Vec::new());
+        };
+        let count = |index| self.fine.get(&index).copied().unwrap_or(0);
+        (first, (first..=last).map(count).collect())
+    }
+
     /// `times` observations of a time in ns.
     pub fn observe(&mut self, ns: u64, times: u64) {
         let value = seconds(ns);
         self.sum += value * times as f64;
         self.counts[BOUNDS.partition_point(|bound| *bound < value)] += times;
+        if times > 0 {
+            // it ends with its upper bound
+            let octaves = value.max(1e-9).log2() * f64::from(1 << Self::SCALE);
+            *self.fine.entry(octaves.ceil() as i32 - 1).or_default() += times;
+        }
     }
 
     /// All of a finer histogram.
@@ -224,7 +261,7 @@ impl EncodeMetric for &Buckets {
         let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
         encoder.encode_histogram(
             self.sum,
-            self.counts.iter().sum(),
+            self.count(),
             &bounds.zip(self.counts).collect::<Vec<_>>(),
             None::<&HashMap<usize, Exemplar<NoLabelSet, f64>>>,
         )

@@ -38,7 +38,8 @@ pub fn served<M: Metrics>(state: M) -> String {
 
 /// What Prometheus is told.
 pub fn scrape<M: Metrics>(exporter: &Exporter<M>) -> String {
-    let mut stream = TcpStream::connect(exporter.address).expect("the exporter listens");
+    let mut stream = TcpStream::connect(exporter.address().expect("it is served"))
+        .expect("the exporter listens");
     let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("it is sent");
     let mut answer = String::new();

@@ -33,7 +33,6 @@ pub fn run(args: &PassiveArgs, path: &Path) -> anyhow::Result<()> {
 
 fn replay(args: &PassiveArgs, mut capture: Capture, form: Form) -> anyhow::Result<()> {
     let session = Session::begin(args, form, capture.name().to_owned())?;
-    let metrics = args.run.stay.metrics.as_deref();
     let settings = Settings {
         params: args.params(),
         paper: match args.estimator {
@@ -47,7 +46,7 @@ fn replay(args: &PassiveArgs, mut capture: Capture, form: Form) -> anyhow::Resul
     let mut replay = Replay {
         session,
         // packets wait for their output
-        outputs: Outputs::open(metrics, form, WhenUnread::Wait, String::new())?,
+        outputs: Outputs::open(&args.run.stay, form, WhenUnread::Wait, String::new())?,
         flows: Flows::new(settings, args.ports.clone()),
         interval_ns: nanos(args.run.interval),
         interval_start: None,

@@ -98,6 +98,7 @@ fn the_example_of_contributing_runs() {
         duration: Some(Duration::from_millis(20)),
         format: Format::Jsonl,
         metrics: Some("127.0.0.1:0".to_owned()),
+        ..StayArgs::default()
     };
     let run_args = stay.every(Duration::from_millis(10));
     let args = ExampleArgs { run: run_args };
