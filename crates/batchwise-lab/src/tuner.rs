@@ -1,6 +1,8 @@
 //! `batchwise tune` at one or both hosts, and the decisions that it prints.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -64,9 +66,19 @@ pub fn start(
     let mut command = Command::new(&context.command);
     command.args(["tune", "--format", "jsonl", "--port", &port.to_string()]);
     command.args(options).arg("--cgroup").arg(host.cgroup());
+    forget(host)?;
     let mut agent = Printing::start(host, NAME, command, Role::Observer)?;
     bpf_stats::wait_attached(agent.process(), NAME, &context.stop)?;
     Ok(agent)
+}
+
+/// What agents before had in force: the next one is to know nothing.
+fn forget(host: &Host) -> Result<()> {
+    let cgroup = fs::metadata(host.cgroup())?.ino();
+    match fs::remove_file(format!("/run/batchwise/tune-{cgroup}.in-force")) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// Agents at one or both hosts. Dropping it ends them.
@@ -108,6 +120,7 @@ impl Tuners {
             command.args(["--port", &PORT.to_string()]);
             command.arg("--cgroup").arg(host.cgroup());
             command.arg("--log").arg(&log);
+            forget(host)?;
             Printing::start(host, NAME, command, Role::Observer)
         };
         // At the same time: most of a start is the kernel's verifier, on one CPU each.

@@ -77,6 +77,8 @@ pub struct InForce {
     pub arm: Arm,
     /// The load under which the own one held messages back.
     pub cured: Option<Load>,
+    /// The load that it was last seen with.
+    pub load: Load,
 }
 
 /// Why a test is made.
@@ -194,15 +196,18 @@ impl Controller {
         self.recent.clone_from(&other.recent);
     }
 
-    /// What is better than the applications' own setting, as far as that is known.
+    /// What is better than the applications' own setting, as far as that is known. What is held and was tested is not
+    /// held for want of another setting.
     pub fn better(&self) -> Option<Arm> {
-        self.adopted.or_else(|| self.is_held.then_some(Arm::Off))
+        let is_tested = self.pause.is_some_and(|pause| pause.was_held);
+        let held = (self.is_held && !is_tested).then_some(Arm::Off);
+        self.adopted.or(held)
     }
 
     /// What is in force, for an agent that comes after this one.
     pub fn in_force(&self) -> Option<InForce> {
-        let cured = self.cured;
-        self.adopted.map(|arm| InForce { arm, cured })
+        let (cured, load) = (self.cured, self.load);
+        self.adopted.map(|arm| InForce { arm, cured, load })
     }
 
     /// This was in force until a moment ago: it is again as soon as the service is seen to do something.
@@ -229,6 +234,10 @@ impl Controller {
         {
             self.cured = then.cured;
             self.put(Some(then.arm), glimpse.now, self.params.first_rest);
+            // another load than it was in force for is tested at once; what was held until now is not
+            if let Some(pause) = &mut self.pause {
+                (pause.load, pause.was_held) = (Some(then.load), true);
+            }
             return Next::Recall(Recalled::Before);
         }
         let is_changed = self.is_changed(glimpse);
@@ -376,6 +385,8 @@ impl Controller {
                 return false;
             }
             pause.load = Some(glimpse.load);
+            // with another setting the same messages are in other segments
+            self.cured = self.cured.map(|_| glimpse.load);
             if pause.is_answer {
                 let since = pause.since;
                 self.keep(Answer {

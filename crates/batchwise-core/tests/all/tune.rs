@@ -264,10 +264,11 @@ fn a_hold_that_was_ended_is_not_brought_back_to_test_it() {
     }
     c.tested(Reason::Held, test.outcome(), S..2 * S);
     assert_eq!(c.adopted(), Some(Arm::Off));
-    // a hundred times as much, and several segments under way
+    // a hundred times as much, several segments under way, and three of them where Nagle's algorithm had made two
     for s in 3..300 {
-        let load = [1e5, 3e5][s as usize % 2];
-        assert_eq!(c.see(&at(s * S, load, 3.0)), Next::Stay);
+        let mut seen = at(s * S, [1e5, 3e5][s as usize % 2], 3.0);
+        seen.load.segments *= 1.5;
+        assert_eq!(c.see(&seen), Next::Stay);
     }
     // other messages may be served better without it
     let mut other = at(300 * S, 1e5, 3.0);
@@ -288,6 +289,19 @@ fn the_next_agent_goes_on_with_what_this_one_had_in_force() {
     // and soon tests whether that is still so
     let due = next.next_test().expect("a time");
     assert_eq!(due, 2 * S + Params::default().first_rest);
+    let load = then.load.bytes;
+    assert_eq!(next.see(&glimpse(3 * S, load, 2.0)), Next::Stay);
+    let other = next.see(&glimpse(4 * S, 2.0 * load, 2.0));
+    assert!(
+        matches!(
+            other,
+            Next::Test {
+                reason: Reason::Shift,
+                ..
+            }
+        ),
+        "{other:?}"
+    );
     // the application has asked for it meanwhile
     let mut next = Controller::new(Params::default());
     next.resume(then);

@@ -23,6 +23,10 @@ pub fn parse_ports(text: &str) -> Result<Ports, String> {
     }
 }
 
+pub fn names_of(ports: &[Ports]) -> Vec<String> {
+    ports.iter().map(name_of).collect()
+}
+
 /// As they were given.
 pub fn name_of(ports: &Ports) -> String {
     match (ports.start(), ports.end()) {

@@ -27,7 +27,7 @@ pub fn run(args: &PassiveArgs, interface: &str) -> anyhow::Result<()> {
     let form = stay.format.resolve()?;
     let mut session = Session::begin(args, form, interface.to_owned())?;
     let when_unread = WhenUnread::serving(stay.metrics.is_some());
-    let ports: Vec<_> = args.ports.iter().map(|port| *port..=*port).collect();
+    let ports: Vec<_> = args.ports.iter().map(u16::to_string).collect();
     let runner = Runner::open(&args.run, form, when_unread, waiting(&ports))?;
     let config = Config {
         interface: interface.to_owned(),

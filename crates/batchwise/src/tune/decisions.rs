@@ -244,7 +244,7 @@ fn why(decision: &Decision) -> String {
 }
 
 /// More is not told: by how much a setting wins under which hardly anything gets through says nothing.
-const MOST_GAIN: f64 = 1_000.0;
+pub const MOST_GAIN: f64 = 1_000.0;
 
 /// What a test found, in words.
 pub fn found(knob: Knob, outcome: &Outcome) -> String {

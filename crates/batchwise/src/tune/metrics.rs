@@ -73,7 +73,9 @@ impl Tuned {
             known: [Arm::On, Arm::Off].map(|arm| (arm, decisions::known(service, arm))),
             load: service.messages().0,
             connections: service.sockets.len(),
-            gain: controller.last().map(|(outcome, _)| outcome.gain),
+            gain: controller
+                .last()
+                .map(|(outcome, _)| outcome.gain.min(decisions::MOST_GAIN)),
             tested_s: controller.tested_lately(monotonic_ns()) as f64 / 1e9,
             budget_left_s: controller.budget_left(monotonic_ns()) / 1e9,
             advice: service.advice(),

@@ -28,7 +28,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 
 use crate::frame::args::{
-    ALL_PORTS, Cost, Ports, RunArgs, parse_cost, parse_exchange_period, parse_ports,
+    ALL_PORTS, Cost, Ports, RunArgs, names_of, parse_cost, parse_exchange_period, parse_ports,
 };
 use crate::frame::clock::wall_clock_ns;
 use crate::frame::rows::{Form, waiting};
@@ -143,7 +143,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     };
     let recorder = args.record.as_deref().map(Recorder::create).transpose()?;
     let mut ports = args.ports;
-    let runner = Runner::open(&args.run, form, when_unread, waiting(&ports))?;
+    let runner = Runner::open(&args.run, form, when_unread, waiting(&names_of(&ports)))?;
     let unseen = Unseen::on(&ports);
     if ports.is_empty() {
         ports.push(ALL_PORTS);
@@ -292,7 +292,7 @@ impl Agent for Watch {
             return Ok(None);
         }
         if let Some(names) = &mut self.names {
-            names.learn(&self.services)?;
+            names.learn(&self.services.keys(), self.services.open())?;
         }
         let hinted = match &mut self.hints {
             Some(hints) => {

@@ -1,17 +1,16 @@
 //! Whose the services are: found out when there are new ones, and again now and then, since another process may have
 //! taken one over. Nobody is asked but the kernel: `/proc` and the descriptors of all processes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use batchwise_bpf::Walker;
+use batchwise_bpf::{Connection, Walker};
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::process::Process;
 
-use super::services::Services;
 use crate::frame::human::process_name;
 
 /// Looking takes at most one in so many parts of the time. A machine with 100,000 descriptors takes 10 ms.
@@ -50,9 +49,12 @@ impl Names {
         self.only.is_none() || self.known.contains_key(service)
     }
 
-    /// Learns the names of these.
-    pub fn learn(&mut self, services: &Services) -> anyhow::Result<()> {
-        let keys = services.keys();
+    /// Learns the names of these services, which have these connections.
+    pub fn learn<'a>(
+        &mut self,
+        keys: &BTreeSet<ServiceKey>,
+        open: impl Iterator<Item = &'a Connection>,
+    ) -> anyhow::Result<()> {
         self.known.retain(|service, _| keys.contains(service));
         let is_new = keys.len() > self.known.len();
         let is_due = self.looked.is_none_or(|(last, next)| {
@@ -66,7 +68,7 @@ impl Names {
         let mut pids: HashMap<ServiceKey, u32> = HashMap::new();
         let of_listener = |key: &ServiceKey| Some((*key, holders.of_listener(key)?));
         pids.extend(keys.iter().filter_map(of_listener));
-        for c in services.open() {
+        for c in open {
             if let Some(pid) = holders.of_connection(c.cookie) {
                 pids.entry(c.service()).or_insert(pid);
             }

@@ -4,7 +4,6 @@ use ratatui::style::Stylize;
 use ratatui::text::{Line, Span};
 use serde::Serialize;
 
-use crate::frame::args::{Ports, name_of};
 use crate::frame::human;
 
 /// A column: its name, and what a row has there.
@@ -200,11 +199,10 @@ pub fn lost(events: u64) -> Vec<Span<'static>> {
 }
 
 /// What to say while there is no traffic.
-pub fn waiting(ports: &[Ports]) -> String {
-    let names: Vec<String> = ports.iter().map(name_of).collect();
-    match &names[..] {
+pub fn waiting(ports: &[String]) -> String {
+    match ports {
         [] => "waiting for traffic…".to_owned(),
         [port] => format!("waiting for traffic on port {port}…"),
-        _ => format!("waiting for traffic on ports {}…", names.join(", ")),
+        _ => format!("waiting for traffic on ports {}…", ports.join(", ")),
     }
 }
