@@ -291,9 +291,6 @@ impl Agent for Watch {
         if self.services.is_empty() {
             return Ok(None);
         }
-        if let Some(names) = &mut self.names {
-            names.learn(&self.services.keys(), self.services.open())?;
-        }
         let hinted = match &mut self.hints {
             Some(hints) => {
                 let open: Vec<_> = self.services.open().cloned().collect();
@@ -309,6 +306,10 @@ impl Agent for Watch {
         let (ports, bypassed) = self.services.met();
         self.unseen.look(&ports, &bypassed, self.counting.sensor());
         let lines;
+        // these take milliseconds: all counters have been read
+        if let Some(names) = &mut self.names {
+            names.learn(&self.services.keys(), self.services.open())?;
+        }
         self.drops.look(self.counting.sensor())?;
         let (names, drops) = (self.names.as_ref(), &self.drops);
         (lines, self.histograms) = self
