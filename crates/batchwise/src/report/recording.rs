@@ -164,6 +164,10 @@ impl Course {
         if self.times.is_empty() {
             (self.begin, self.width) = (at, interval.max(1));
         }
+        // a time that holds an interval holds all like it
+        while self.width < interval {
+            self.halve();
+        }
         let place = |course: &Self| (at.saturating_sub(course.begin) / course.width) as usize;
         while place(self) >= TIMES {
             self.halve();

@@ -22,7 +22,7 @@ fn with(args: &str) -> Output {
 
 /// Arguments, and words of the answer.
 const WRONG: &str = "\
-watch => --port
+watch --port=7010-7000 => --port, 7010-7000
 watch --port=0 => --port, 0
 watch --port=70000 => --port, 70000
 watch --port=abc => --port, abc
