@@ -125,7 +125,14 @@ impl Time {
         {
             mean.add(ns, weight);
         }
-        for (mean, part) in time.parts.iter_mut().zip(parts::parts(line)) {
+        let mut parts = parts::parts(line);
+        let [transit, others @ ..] = &mut parts;
+        if let (true, Some(total)) = (transit.upper_bound, line.latency_ns.total) {
+            // it holds the peer's acknowledgment delay, of which the total is free
+            let others: u64 = others.iter().filter_map(|part| part.ns).sum();
+            transit.ns = transit.ns.map(|ns| ns.min(total.saturating_sub(others)));
+        }
+        for (mean, part) in time.parts.iter_mut().zip(&parts) {
             mean.add(part.ns, weight);
         }
         let advice = line
@@ -212,6 +219,15 @@ mod tests {
         line.ts_ns += second * 1_000_000_000;
         line.latency_ns.total = Some(total);
         serde_json::to_vec(&line).expect("JSON")
+    }
+
+    #[test]
+    fn parts_are_no_more_than_the_whole_where_one_is_an_upper_bound() {
+        let mut line = samples::local();
+        line.latency_ns.total = Some(30_000);
+        let time = Time::of(&line);
+        let sum: f64 = time.parts.iter().filter_map(|part| part.get()).sum();
+        assert!((sum - 30_000.0).abs() < 1.0, "{sum}");
     }
 
     #[test]
