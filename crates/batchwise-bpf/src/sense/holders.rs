@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
 use batchwise_core::passive::address;
 use batchwise_core::sense::connection::ServiceKey;
-use batchwise_core::sense::report::Side;
 use libbpf_rs::Link;
 
 use super::extension::{Extension, Loaded};
 use crate::Error;
 use crate::attach::walk;
-use crate::features::Machine;
+use crate::features::in_machines_pids;
 use crate::plain::read;
 use crate::sense_skel::{OpenSenseSkel, types};
 
@@ -38,7 +37,7 @@ pub struct Holders {
 impl Naming {
     /// None: this PID namespace is not the machine's, so that others' processes have no numbers here.
     pub fn here() -> Option<Self> {
-        Machine::look().all_processes.then_some(Self)
+        in_machines_pids().unwrap_or(false).then_some(Self)
     }
 }
 
@@ -94,20 +93,8 @@ impl Holders {
         self.sockets.get(&cookie).copied()
     }
 
-    /// The process that listens for a server's service: at its address, or else at all.
+    /// The process that listens for a server's service.
     pub fn of_listener(&self, service: &ServiceKey) -> Option<u32> {
-        if service.side == Side::Client {
-            return None;
-        }
-        let port = service.server.port();
-        let any = [
-            service.server.ip(),
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        ];
-        let mut at = any
-            .into_iter()
-            .map(|ip| (service.netns, SocketAddr::new(ip, port)));
-        at.find_map(|at| self.listeners.get(&at).copied())
+        service.at_its_listener(|at| self.listeners.get(&at).copied())
     }
 }

@@ -70,11 +70,8 @@ pub fn find(side: Side, e: &Evidence) -> Option<Finding> {
         return of(Advice::WindowFull, Extent::Share(e.window_full.min(1.0)));
     }
     if e.untouched > 0 {
-        let advice = match side {
-            Side::Server => Advice::ServerReadsLate,
-            Side::Client => Advice::ClientReadsLate,
-        };
-        return of(advice, Extent::Bytes(e.untouched));
+        let [here, _] = late_readers(side);
+        return of(here, Extent::Bytes(e.untouched));
     }
     let (longest, advice) = causes(side, e).max_by_key(|(ns, _)| *ns)?;
     let whole = e.latency.total.unwrap_or(0).max(longest);
@@ -89,12 +86,17 @@ pub fn find(side: Side, e: &Evidence) -> Option<Finding> {
     of(advice, Extent::Of(longest, whole))
 }
 
+/// When this end reads late, and when the other one does.
+fn late_readers(side: Side) -> [Advice; 2] {
+    match side {
+        Side::Server => [Advice::ServerReadsLate, Advice::ClientReadsLate],
+        Side::Client => [Advice::ClientReadsLate, Advice::ServerReadsLate],
+    }
+}
+
 /// How long each of them makes a request, ns.
 fn causes(side: Side, e: &Evidence) -> impl Iterator<Item = (u64, Advice)> {
-    let (here, there) = match side {
-        Side::Server => (Advice::ServerReadsLate, Advice::ClientReadsLate),
-        Side::Client => (Advice::ClientReadsLate, Advice::ServerReadsLate),
-    };
+    let [here, there] = late_readers(side);
     // a server's response is not over before its last part has left
     let waits = match side {
         Side::Server => e.stages.unsent.unwrap_or(0),

@@ -2,7 +2,7 @@
 //! reads them.
 
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::report::Side;
 use super::sample::Sample;
@@ -110,6 +110,20 @@ pub struct ServiceKey {
     pub netns: u32,
     /// Which end its sockets here are.
     pub side: Side,
+}
+
+impl ServiceKey {
+    /// What is found in its namespace at the address of a server's listener: its own, or else all. A client has none.
+    pub fn at_its_listener<T>(
+        &self,
+        find: impl FnMut((u32, SocketAddr)) -> Option<T>,
+    ) -> Option<T> {
+        let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let at = |ip| (self.netns, SocketAddr::new(ip, self.server.port()));
+        let own = (self.side == Side::Server).then(|| self.server.ip());
+        let addresses = own.into_iter().flat_map(|own| [own].into_iter().chain(all));
+        addresses.map(at).find_map(find)
+    }
 }
 
 /// What takes a connection's data past the hooks.

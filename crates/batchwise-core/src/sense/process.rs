@@ -53,10 +53,14 @@ impl Process {
 
     /// As people call it: a unit of systemd by that, anything else by its command.
     pub fn name(&self) -> &str {
-        let unit = self.unit.as_deref();
-        let service = unit.and_then(|unit| unit.strip_suffix(".service"));
-        service.unwrap_or(&self.comm)
+        called(self.unit.as_deref(), &self.comm)
     }
+}
+
+/// What people call a process of this unit and command.
+pub fn called<'a>(unit: Option<&'a str>, comm: &'a str) -> &'a str {
+    let service = unit.and_then(|unit| unit.strip_suffix(".service"));
+    service.unwrap_or(comm)
 }
 
 fn is_hex(text: &str, length: usize) -> bool {

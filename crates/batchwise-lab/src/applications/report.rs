@@ -6,7 +6,6 @@ use super::summary::{Bin, EndRow, Errors, Summary};
 use super::{Point, Seen};
 use crate::engine::color::{Color, NAGLE, NODELAY};
 use crate::engine::figure::{Marker, Stroke};
-use crate::engine::report::Part;
 use crate::engine::text::{maybe_duration, name, percent, ratio, thousands};
 use crate::engine::{Axis, Figure, Report, Table, Unit};
 use crate::tails::Budget;
@@ -70,12 +69,7 @@ pub fn report(points: &[Point], summary: &Summary) -> Report {
         let title = format!("Each load, {}", budget.label());
         report = report.heading(title).table(table(points, budget));
     }
-    if !summary.missing.is_empty() {
-        report = report
-            .heading("Left out")
-            .part(Part::missing(&summary.missing));
-    }
-    report
+    report.left_out(&summary.missing)
 }
 
 fn table(points: &[Point], budget: Budget) -> Table {

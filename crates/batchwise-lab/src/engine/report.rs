@@ -47,6 +47,15 @@ impl Report {
         }
     }
 
+    /// What is not measured, if anything is.
+    #[must_use]
+    pub fn left_out(self, missing: &BTreeMap<String, String>) -> Self {
+        match missing.is_empty() {
+            true => self,
+            false => self.heading("Left out").part(Part::missing(missing)),
+        }
+    }
+
     #[must_use]
     pub fn part(mut self, part: Part) -> Self {
         self.parts.push(part);

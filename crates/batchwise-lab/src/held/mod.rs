@@ -21,7 +21,6 @@ use tempfile::TempDir;
 use crate::Context;
 use crate::applications::{Missing, lacking};
 use crate::engine::color::{BATCHWISE, NAGLE, NODELAY};
-use crate::engine::report::Part;
 use crate::engine::text::{maybe_duration, name, ratio};
 use crate::engine::{
     Axis, Experiment, Figure, Report, Results, Round, Run, Table, Turn, two_hosts,
@@ -387,12 +386,7 @@ impl Experiment for Held {
         for compared in closed {
             report = report.figure(figure(&results.points, compared));
         }
-        if !summary.missing.is_empty() {
-            report = report
-                .heading("Left out")
-                .part(Part::missing(&summary.missing));
-        }
-        report
+        report.left_out(&summary.missing)
     }
 }
 

@@ -21,7 +21,6 @@ use tempfile::TempDir;
 use crate::Context;
 use crate::applications::{Missing, lacking};
 use crate::engine::color::{BATCHWISE, NAGLE, NODELAY};
-use crate::engine::report::Part;
 use crate::engine::text::{duration, maybe_duration};
 use crate::engine::{
     Experiment, Figure, Ratio, Report, Results, Round, Run, Strip, Table, Turn, two_hosts,
@@ -264,12 +263,7 @@ impl Experiment for Hops {
                 strip("tune", BATCHWISE, Arm::TUNED),
             ],
         ));
-        match summary.missing.is_empty() {
-            true => report,
-            false => report
-                .heading("Left out")
-                .part(Part::missing(&summary.missing)),
-        }
+        report.left_out(&summary.missing)
     }
 }
 

@@ -23,6 +23,8 @@ pub const COLORS: [&str; 6] = [
 pub const BLACK: &str = "#1d1d1f";
 const GREY: &str = "#6e6e6e";
 const GRID: &str = "#e4e4e4";
+
+/// A line of values.
 #[derive(Debug)]
 pub struct Curve {
     pub label: String,

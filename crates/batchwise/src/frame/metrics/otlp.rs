@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use batchwise_core::sense::process::called;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets as Counts;
@@ -159,14 +160,14 @@ impl Export {
 
 /// A sample's resource, by the conventions' names, and its attributes. What has no owner is the agent's.
 fn divide(labels: &Labels) -> (Attributes, Vec<KeyValue>) {
-    let mut name = "batchwise";
+    let (mut unit, mut process) = (None, "batchwise");
     let (mut resource, mut attributes) = (Attributes::new(), Vec::new());
     for (key, value) in labels {
         match *key {
             "container" => resource.push(("container.id".to_owned(), value.clone())),
             "pod_uid" => resource.push(("k8s.pod.uid".to_owned(), value.clone())),
-            "process" => name = value,
-            "unit" => name = value.strip_suffix(".service").unwrap_or(name),
+            "process" => process = value,
+            "unit" => unit = Some(value.as_str()),
             "service" => {
                 attributes.push(attribute(key, value));
                 let at = value.parse::<SocketAddr>();
@@ -181,7 +182,8 @@ fn divide(labels: &Labels) -> (Attributes, Vec<KeyValue>) {
             _ => attributes.push(attribute(key, value)),
         }
     }
-    resource.push(("service.name".to_owned(), name.to_owned()));
+    let name = called(unit, process).to_owned();
+    resource.push(("service.name".to_owned(), name));
     (resource, attributes)
 }
 
