@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::switchback::PLAIN_PAIRS;
 use super::{Arm, Outcome, Params};
 
 /// What is seen of a service without counting anything: what the kernel itself keeps of its sockets.
@@ -259,15 +260,14 @@ impl Controller {
         {
             return self.recall(answer, glimpse.now);
         }
-        let left = self.budget_left(glimpse.now);
-        let slice = self.slice(glimpse);
-        if left * IN_SLICES < self.fewest_slices() * slice as f64 {
-            return Next::Stay;
-        }
-        Next::Test {
-            slice,
-            limit: left as u64,
-            reason,
+        let limit = self.budget_left(glimpse.now);
+        match self.slice(glimpse, reason == Reason::Held, limit * IN_SLICES) {
+            Some(slice) => Next::Test {
+                slice: slice as u64,
+                limit: limit as u64,
+                reason,
+            },
+            None => Next::Stay,
         }
     }
 
@@ -402,17 +402,20 @@ impl Controller {
         least > then.bytes * shift || most * shift < then.bytes
     }
 
-    /// How long slices are for this load.
-    fn slice(&self, glimpse: &Glimpse) -> u64 {
+    /// How long a test's slices are, ns, where all of them may take so long. `None`: too short for one that says anything.
+    fn slice(&self, glimpse: &Glimpse, is_held: bool, all: f64) -> Option<f64> {
         let p = &self.params;
+        let (shortest, longest) = (p.shortest as f64, p.longest as f64);
         let enough = p.segments * 1e9 / glimpse.load.segments.max(1e-3);
-        let most = IN_SLICES * p.budget * MINUTE as f64 / self.fewest_slices();
-        enough.min(most).clamp(p.shortest as f64, p.longest as f64) as u64
-    }
-
-    /// In a test that says anything.
-    fn fewest_slices(&self) -> f64 {
-        f64::from(2 * self.params.fewest_pairs)
+        if is_held {
+            // three pairs show what ends a hold, where each slice has a message, however few there are
+            let slice = enough.min(all / f64::from(2 * PLAIN_PAIRS));
+            return (slice >= enough.min(longest)).then_some(slice.max(shortest));
+        }
+        let fewest = f64::from(2 * p.fewest_pairs);
+        let most = IN_SLICES * p.budget * MINUTE as f64 / fewest;
+        let slice = enough.min(most).clamp(shortest, longest);
+        (slice * fewest <= all).then_some(slice)
     }
 }
 

@@ -7,6 +7,9 @@ use alloc::vec::Vec;
 
 use super::{Arm, Params, Policy, Room, Slice};
 
+/// So many pairs decide where all of them favour one setting plainly.
+pub(super) const PLAIN_PAIRS: u32 = 3;
+
 /// What is under way, in the mean over the parts that a test's slices are looked at in. A slice is cut
 /// short when much more is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -234,7 +237,7 @@ impl Switchback {
                 seen && is(whole(pair), most)
             })
         };
-        match self.pairs.len() >= 3 {
+        match self.pairs.len() >= PLAIN_PAIRS as usize {
             true if all(|gain, most| gain > most) => Some(true),
             true if all(|gain, most| gain < -most) => Some(false),
             _ => None,
