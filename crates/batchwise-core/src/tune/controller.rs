@@ -148,6 +148,8 @@ const MOST_ANSWERS: usize = 32;
 const MINUTE: u64 = 60_000_000_000;
 /// Beside its slices a test switches, settles and reads: so much of it they are at least.
 const IN_SLICES: f64 = 0.8;
+/// What is held takes half a slice to settle.
+const IN_HELD_SLICES: f64 = 0.6;
 
 impl Controller {
     /// Begins with the applications' own setting.
@@ -261,7 +263,7 @@ impl Controller {
             return self.recall(answer, glimpse.now);
         }
         let limit = self.budget_left(glimpse.now);
-        match self.slice(glimpse, reason == Reason::Held, limit * IN_SLICES) {
+        match self.slice(glimpse, reason == Reason::Held, limit) {
             Some(slice) => Next::Test {
                 slice: slice as u64,
                 limit: limit as u64,
@@ -402,20 +404,19 @@ impl Controller {
         least > then.bytes * shift || most * shift < then.bytes
     }
 
-    /// How long a test's slices are, ns, where all of them may take so long. `None`: too short for one that says anything.
-    fn slice(&self, glimpse: &Glimpse, is_held: bool, all: f64) -> Option<f64> {
+    /// How long a test's slices are, ns. `None`: one that says anything takes longer than what is left.
+    fn slice(&self, glimpse: &Glimpse, is_held: bool, left: f64) -> Option<f64> {
         let p = &self.params;
-        let (shortest, longest) = (p.shortest as f64, p.longest as f64);
         let enough = p.segments * 1e9 / glimpse.load.segments.max(1e-3);
-        if is_held {
-            // three pairs show what ends a hold, where each slice has a message, however few there are
-            let slice = enough.min(all / f64::from(2 * PLAIN_PAIRS));
-            return (slice >= enough.min(longest)).then_some(slice.max(shortest));
-        }
         let fewest = f64::from(2 * p.fewest_pairs);
         let most = IN_SLICES * p.budget * MINUTE as f64 / fewest;
-        let slice = enough.min(most).clamp(shortest, longest);
-        (slice * fewest <= all).then_some(slice)
+        let (slice, fewest, in_slices) = match is_held {
+            // what ends a hold is plain, if each slice has a message, however few there are
+            true => (enough, f64::from(2 * PLAIN_PAIRS), IN_HELD_SLICES),
+            false => (enough.min(most), fewest, IN_SLICES),
+        };
+        let slice = slice.clamp(p.shortest as f64, p.longest as f64);
+        (slice * fewest <= left * in_slices).then_some(slice)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The clocks of the command: the wall's for what is shown, the kernel's for what is counted, and the CPU time of what
-//! is paced.
+//! is paced or told.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +16,11 @@ pub fn wall_clock_ns() -> u64 {
 /// CPU time that this thread has used.
 pub fn thread_cpu() -> nix::Result<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Into::into)
+}
+
+/// CPU time that this process has used.
+pub fn process_cpu() -> nix::Result<Duration> {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Into::into)
 }
 
 /// Whole ns; more than fit, some 584 years, are as many as fit.

@@ -7,7 +7,7 @@ use super::Metrics;
 use super::http::Server;
 use super::push::Pusher;
 use super::store::{Store, lock};
-use crate::frame::clock::wall_clock_ns;
+use crate::frame::clock::{process_cpu, wall_clock_ns};
 
 /// Until it is dropped.
 pub struct Exporter<M> {
@@ -35,6 +35,7 @@ impl<M: Metrics> Exporter<M> {
         change(&mut state.metrics);
         state.version += 1;
         state.heartbeat_ns = Some(wall_clock_ns());
+        state.cpu_seconds = process_cpu().ok().map(|spent| spent.as_secs_f64());
     }
 
     #[cfg(test)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::store::{Store, lock};
-use super::{FAILURES, HEARTBEAT, Metrics};
+use super::{CPU, FAILURES, HEARTBEAT, Metrics, protobuf};
 
 /// How OpenMetrics 1.0 text is called in HTTP.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -182,10 +182,13 @@ pub fn answer_to<M: Metrics>(bytes: &[u8]) -> io::Result<Vec<u8>> {
 
 fn answer(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
     let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => match page.body() {
-            Ok(body) => (StatusCode::OK, OPEN_METRICS, body),
-            Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        },
+        (&Method::GET | &Method::HEAD, "/metrics") => {
+            let form = page.form(request.headers().get(ACCEPT));
+            match form.body((page.version)()) {
+                Ok(body) => (StatusCode::OK, form.kind, body),
+                Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            }
+        }
         (&Method::GET | &Method::HEAD, _) => {
             plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n")
         }
@@ -202,10 +205,17 @@ fn plain(status: StatusCode, text: impl Into<Bytes>) -> (StatusCode, &'static st
     (status, "text/plain; charset=utf-8", text.into())
 }
 
-/// A version, encoded when it is first asked for.
+/// A state in each form that is asked for.
 struct Page {
     version: Box<dyn Fn() -> u64 + Send + Sync>,
-    registry: Registry,
+    text: Form,
+    protobuf: Form,
+}
+
+/// A version, encoded when it is first asked for.
+struct Form {
+    kind: &'static str,
+    encode: Box<dyn Fn() -> anyhow::Result<Vec<u8>> + Send + Sync>,
     encoded: Mutex<Option<(u64, Bytes)>>,
 }
 
@@ -213,27 +223,66 @@ impl Page {
     fn new<M: Metrics>(state: Store<M>) -> Self {
         let mut registry = Registry::with_prefix("batchwise");
         registry.register_collector(Box::new(Snapshot(Arc::clone(&state))));
+        let text = move || {
+            let mut text = String::new();
+            text::encode(&mut text, &registry)?;
+            Ok(text.into_bytes())
+        };
+        let same = Arc::clone(&state);
         Self {
             version: Box::new(move || lock(&state).version),
-            registry,
+            text: Form::new(OPEN_METRICS, text),
+            protobuf: Form::new(protobuf::CONTENT_TYPE, move || messages(&same)),
+        }
+    }
+
+    /// Prometheus asks for messages where it takes native histograms.
+    fn form(&self, accepted: Option<&HeaderValue>) -> &Form {
+        let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+        let takes = |accepted: &str| accepted.contains("proto=io.prometheus.client.MetricFamily");
+        match accepted.is_some_and(takes) {
+            true => &self.protobuf,
+            false => &self.text,
+        }
+    }
+}
+
+impl Form {
+    fn new(
+        kind: &'static str,
+        encode: impl Fn() -> anyhow::Result<Vec<u8>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            kind,
+            encode: Box::new(encode),
             encoded: Mutex::default(),
         }
     }
 
-    /// Clients that do not read their answers keep one body between them, not one each.
-    fn body(&self) -> anyhow::Result<Bytes> {
-        // one that comes meanwhile is encoded too, and encoded again when it is asked for
-        let version = (self.version)();
+    /// Clients that do not read their answers keep one body between them, not one each. A version that comes meanwhile
+    /// is encoded too, and encoded again when it is asked for.
+    fn body(&self, version: u64) -> anyhow::Result<Bytes> {
         let mut encoded = lock(&self.encoded);
         if let Some((_, body)) = encoded.as_ref().filter(|(of, _)| *of == version) {
             return Ok(body.clone());
         }
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry)?;
-        let body = Bytes::from(text);
+        let body = Bytes::from((self.encode)()?);
         *encoded = Some((version, body.clone()));
         Ok(body)
     }
+}
+
+/// All families as messages.
+fn messages<M: Metrics>(state: &Store<M>) -> anyhow::Result<Vec<u8>> {
+    let state = lock(state);
+    let mut page = Vec::new();
+    for family in M::FAMILIES {
+        protobuf::append(&mut page, family, &state.metrics)?;
+    }
+    protobuf::append(&mut page, &HEARTBEAT, &state.heartbeat_ns)?;
+    protobuf::append(&mut page, &CPU, &state.cpu_seconds)?;
+    protobuf::append(&mut page, &FAILURES, &state.failures)?;
+    Ok(page)
 }
 
 /// Encodes the state as it is at the time.
@@ -251,6 +300,7 @@ impl<M: Metrics> Collector for Snapshot<M> {
         let mut families = M::FAMILIES.iter();
         families.try_for_each(|family| family.encode(&mut encoder, &state.metrics))?;
         HEARTBEAT.encode(&mut encoder, &state.heartbeat_ns)?;
+        CPU.encode(&mut encoder, &state.cpu_seconds)?;
         FAILURES.encode(&mut encoder, &state.failures)
     }
 }

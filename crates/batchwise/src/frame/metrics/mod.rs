@@ -19,6 +19,7 @@ use crate::frame::human;
 mod exporter;
 pub mod http;
 mod otlp;
+mod protobuf;
 mod push;
 mod store;
 #[cfg(test)]
@@ -46,6 +47,13 @@ pub const HEARTBEAT: Family<Option<u64>> = Family::seconds(
     |ns| ns.map_or_else(Vec::new, |ns| alone(seconds(ns))),
 );
 
+/// Which every agent serves; its state is s.
+pub const CPU: Family<Option<f64>> = Family::spent(
+    "agent_cpu",
+    "CPU time that the agent's process has used; its programs in the kernel are not in it",
+    |spent| spent.map_or_else(Vec::new, alone),
+);
+
 /// What an agent that pushes serves as well; its state is their number.
 pub const FAILURES: Family<Option<u64>> = Family::counter(
     "otlp_failures",
@@ -67,6 +75,8 @@ pub struct Family<M> {
 enum Samples<M> {
     Gauge(fn(&M) -> Vec<(Labels, f64)>),
     Counter(fn(&M) -> Vec<(Labels, u64)>),
+    /// A counter of seconds.
+    Spent(fn(&M) -> Vec<(Labels, f64)>),
     Histogram(fn(&M) -> Vec<(Labels, &Buckets)>),
 }
 
@@ -98,6 +108,15 @@ impl<M> Family<M> {
         Self::new(name, help, false, Samples::Counter(samples))
     }
 
+    /// A time that only grows; its name gets `_seconds_total`.
+    pub const fn spent(
+        name: &'static str,
+        help: &'static str,
+        samples: fn(&M) -> Vec<(Labels, f64)>,
+    ) -> Self {
+        Self::new(name, help, true, Samples::Spent(samples))
+    }
+
     /// A distribution of times.
     pub const fn histogram(
         name: &'static str,
@@ -125,9 +144,17 @@ impl<M> Family<M> {
     pub const fn kind(&self) -> MetricType {
         match self.samples {
             Samples::Gauge(_) => MetricType::Gauge,
-            Samples::Counter(_) => MetricType::Counter,
+            Samples::Counter(_) | Samples::Spent(_) => MetricType::Counter,
             Samples::Histogram(_) => MetricType::Histogram,
         }
+    }
+
+    /// With all that Prometheus puts around it.
+    pub fn full_name(&self) -> String {
+        let unit = if self.in_seconds { "_seconds" } else { "" };
+        let is_counter = matches!(self.kind(), MetricType::Counter);
+        let total = if is_counter { "_total" } else { "" };
+        format!("batchwise_{}{unit}{total}", self.name)
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>, state: &M) -> fmt::Result {
@@ -137,6 +164,10 @@ impl<M> Family<M> {
                 self.each(encoder, samples.map(|(l, n)| (l, ConstGauge::new(n))))
             }
             Samples::Counter(of) => {
+                let samples = of(state).into_iter();
+                self.each(encoder, samples.map(|(l, n)| (l, ConstCounter::new(n))))
+            }
+            Samples::Spent(of) => {
                 let samples = of(state).into_iter();
                 self.each(encoder, samples.map(|(l, n)| (l, ConstCounter::new(n))))
             }
@@ -202,7 +233,7 @@ const BOUNDS: [f64; 43] = [
 pub struct Buckets {
     sum: f64,
     counts: [u64; BOUNDS.len() + 1],
-    /// The same in exponential buckets, as OpenTelemetry numbers them.
+    /// The same in exponential buckets, by the number that OpenTelemetry gives them.
     fine: BTreeMap<i32, u64>,
 }
 
@@ -222,6 +253,11 @@ impl Buckets {
 
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// The number and the count of each exponential bucket that has any, in order.
+    pub fn fine(&self) -> impl Iterator<Item = (i32, u64)> {
+        self.fine.iter().map(|(index, count)| (*index, *count))
     }
 
     /// The number of the first exponential bucket, and counts from there on.

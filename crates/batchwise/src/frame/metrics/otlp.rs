@@ -48,6 +48,7 @@ impl Export {
         match family.samples {
             Samples::Gauge(of) => self.each(family, of(state), Self::gauge),
             Samples::Counter(of) => self.each(family, of(state), Self::counter),
+            Samples::Spent(of) => self.each(family, of(state), Self::spent),
             Samples::Histogram(of) => self.each(family, of(state), Self::histogram),
         }
     }
@@ -96,8 +97,16 @@ impl Export {
     }
 
     fn counter(&self, points: Points<u64>) -> Data {
+        Self::sum(self.numbers(points, |n| Value::AsInt(n as i64)))
+    }
+
+    fn spent(&self, points: Points<f64>) -> Data {
+        Self::sum(self.numbers(points, Value::AsDouble))
+    }
+
+    fn sum(data_points: Vec<NumberDataPoint>) -> Data {
         Data::Sum(Sum {
-            data_points: self.numbers(points, |n| Value::AsInt(n as i64)),
+            data_points,
             aggregation_temporality: AggregationTemporality::Cumulative.into(),
             is_monotonic: true,
         })

@@ -15,7 +15,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 use super::otlp::{Attributes, Export};
 use super::store::{Store, lock};
-use super::{FAILURES, HEARTBEAT, Metrics};
+use super::{CPU, FAILURES, HEARTBEAT, Metrics};
 use crate::frame::clock::wall_clock_ns;
 
 /// Between two exports, and for how long each may take, unless the environment says otherwise.
@@ -50,6 +50,7 @@ impl Pusher {
                     .iter()
                     .for_each(|family| export.add(family, &state.metrics));
                 export.add(&HEARTBEAT, &state.heartbeat_ns);
+                export.add(&CPU, &state.cpu_seconds);
                 export.add(&FAILURES, &state.failures);
                 drop(state);
                 let sent = to.send(&export.request());

@@ -9,6 +9,8 @@ pub struct State<M> {
     pub version: u64,
     /// When it changed last, ns since 1970.
     pub heartbeat_ns: Option<u64>,
+    /// CPU time that this process has used by then.
+    pub cpu_seconds: Option<f64>,
     /// Exports that a collector did not take; None: there is no collector.
     pub failures: Option<u64>,
 }

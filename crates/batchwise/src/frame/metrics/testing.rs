@@ -16,7 +16,7 @@ pub fn labels<M>(family: &Family<M>, state: &M) -> Vec<Labels> {
         samples.into_iter().map(|(labels, _)| labels).collect()
     }
     match family.samples {
-        Samples::Gauge(samples) => of(samples(state)),
+        Samples::Gauge(samples) | Samples::Spent(samples) => of(samples(state)),
         Samples::Counter(samples) => of(samples(state)),
         Samples::Histogram(samples) => of(samples(state)),
     }

@@ -2,7 +2,7 @@
 //! samples of each.
 
 use crate::frame::metrics::testing::{Example, labels, served};
-use crate::frame::metrics::{Family, HEARTBEAT, Labels};
+use crate::frame::metrics::{CPU, Family, HEARTBEAT, Labels};
 use prometheus_client::metrics::MetricType;
 
 const HEAD: &str = "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
@@ -44,8 +44,11 @@ pub fn exported<M: Example>() -> Vec<Exported> {
 }
 
 /// What every agent serves.
-pub fn heartbeat() -> Exported {
-    Exported::new(&HEARTBEAT, &Some(0))
+pub fn of_all() -> [Exported; 2] {
+    [
+        Exported::new(&HEARTBEAT, &Some(0)),
+        Exported::new(&CPU, &Some(0.0)),
+    ]
 }
 
 pub fn table(metrics: &[Exported]) -> String {
@@ -56,13 +59,7 @@ impl Exported {
     fn new<M>(family: &Family<M>, state: &M) -> Self {
         let kind = family.kind();
         let unit = if family.in_seconds { "seconds" } else { "" };
-        let mut name = format!("batchwise_{}", family.name);
-        if !unit.is_empty() {
-            name = format!("{name}_{unit}");
-        }
-        if kind.as_str() == "counter" {
-            name += "_total";
-        }
+        let name = family.full_name();
         let samples = labels(family, state);
         assert!(!samples.is_empty(), "the example has no sample of {name}");
         Self {
