@@ -14,6 +14,7 @@ mod decisions;
 mod demo;
 mod drills;
 mod engine;
+mod fleet;
 mod h2load;
 mod headroom;
 mod held;
@@ -122,6 +123,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &redis_nagle::RedisNagle,
         &held::Held,
         &hops::Hops,
+        &fleet::FleetExperiment,
         &multiplexed::Multiplexed,
         &headroom::Headroom,
         &client_cost::ClientCost,

@@ -22,6 +22,8 @@ mod passive;
 mod profile;
 mod report;
 mod sibling;
+#[doc(hidden)]
+pub mod simulated;
 #[cfg(test)]
 mod tests;
 mod tune;

@@ -18,6 +18,21 @@ pub struct Process {
     pub container: Option<String>,
     /// The uid of the Kubernetes pod that it is in. null: it is in none.
     pub pod_uid: Option<String>,
+    /// What Kubernetes calls that pod. null: it was not asked (`--kube`), or does not know it.
+    #[serde(default)]
+    pub pod: Option<Pod>,
+}
+
+/// A pod's names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Pod {
+    /// The namespace that it is in.
+    pub namespace: String,
+    /// Its own.
+    pub name: String,
+    /// Of what made it: a Deployment, a StatefulSet, a DaemonSet, a Job; its own if nothing did.
+    pub workload: String,
 }
 
 impl Process {
@@ -51,16 +66,17 @@ impl Process {
         }
     }
 
-    /// As people call it: a unit of systemd by that, anything else by its command.
+    /// As people call it: by what made its pod, by its unit of systemd, anything else by its command.
     pub fn name(&self) -> &str {
-        called(self.unit.as_deref(), &self.comm)
+        let workload = self.pod.as_ref().map(|pod| &pod.workload[..]);
+        called(workload, self.unit.as_deref(), &self.comm)
     }
 }
 
-/// What people call a process of this unit and command.
-pub fn called<'a>(unit: Option<&'a str>, comm: &'a str) -> &'a str {
+/// What people call a process of this workload, unit and command.
+pub fn called<'a>(workload: Option<&'a str>, unit: Option<&'a str>, comm: &'a str) -> &'a str {
     let service = unit.and_then(|unit| unit.strip_suffix(".service"));
-    service.unwrap_or(comm)
+    workload.or(service).unwrap_or(comm)
 }
 
 fn is_hex(text: &str, length: usize) -> bool {
@@ -148,10 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_called_by_its_name_and_all_else_by_its_command() {
+    fn a_workload_and_a_unit_are_called_by_their_names_and_all_else_by_its_command() {
         let name = |path| Process::new(1, "redis-server", path).name().to_owned();
         assert_eq!(name("/system.slice/cache.service"), "cache");
         assert_eq!(name("/user.slice/session-3.scope"), "redis-server");
         assert_eq!(name(&format!("/docker/{ID}")), "redis-server");
+        let pod = Some(Pod {
+            workload: "cache".to_owned(),
+            ..Pod::default()
+        });
+        let process = Process::new(1, "redis-server", "/");
+        assert_eq!(Process { pod, ..process }.name(), "cache");
     }
 }

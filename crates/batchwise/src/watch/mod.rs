@@ -4,6 +4,7 @@ mod both;
 mod counting;
 mod diagnosis;
 mod drops;
+mod kube;
 pub mod metrics;
 mod names;
 pub mod parts;
@@ -39,6 +40,7 @@ use crate::hints::{HintArgs, HintWindows, Hints};
 use crate::unseen::Unseen;
 use counting::{Counted, Counting, Histograms};
 use drops::Drops;
+use kube::{KUBELET, Kube};
 use metrics::WatchMetrics;
 use names::{Names, find_unit};
 use record::Recorder;
@@ -86,6 +88,9 @@ pub struct WatchArgs {
     /// Do not find out whose services are: lines and labels have no process, unit, container or pod
     #[arg(long, conflicts_with = "pid")]
     no_names: bool,
+    /// Ask the kubelet of this node what pods, namespaces and workloads are called
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = KUBELET, conflicts_with = "no_names")]
+    kube: Option<String>,
     /// What is counted (may be repeated)
     #[arg(
         long = "count",
@@ -141,6 +146,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         Some(unit) => Some(find_unit(unit)?),
         None => args.cgroup,
     };
+    let kube = args.kube.as_deref().map(Kube::start).transpose()?;
     let recorder = args.record.as_deref().map(Recorder::create).transpose()?;
     let mut ports = args.ports;
     let runner = Runner::open(&args.run, form, when_unread, waiting(&names_of(&ports)))?;
@@ -180,7 +186,7 @@ pub fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
         doorbell: args.exchange.then(|| counting.doorbell()).transpose()?,
         counting,
         services: Services::new(args.units, args.per_connection),
-        names: walker.map(|walker| Names::new(walker, args.pid)),
+        names: walker.map(|walker| Names::new(walker, args.pid, kube)),
         drops: Drops::default(),
         unseen,
         hints,

@@ -1,5 +1,6 @@
 //! Whose the services are: found out when there are new ones, and again now and then, since another process may have
-//! taken one over. Nobody is asked but the kernel: `/proc` and the descriptors of all processes.
+//! taken one over. Nobody is asked but the kernel (`/proc` and the descriptors of all processes), and the
+//! kubelet where that is wanted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -11,6 +12,7 @@ use batchwise_bpf::{Connection, Walker};
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::process::Process;
 
+use super::kube::Kube;
 use crate::frame::human::process_name;
 
 /// Looking takes at most one in so many parts of the time. A machine with 100,000 descriptors takes 10 ms.
@@ -24,6 +26,8 @@ pub struct Names {
     walker: Walker,
     /// The process whose services are meant.
     only: Option<u32>,
+    /// Who knows more of pods.
+    kube: Option<Kube>,
     known: HashMap<ServiceKey, Process>,
     /// When the last look was, and when the next one may be.
     looked: Option<(Instant, Instant)>,
@@ -31,10 +35,11 @@ pub struct Names {
 
 impl Names {
     /// Of those of this process, or of all.
-    pub fn new(walker: Walker, only: Option<u32>) -> Self {
+    pub fn new(walker: Walker, only: Option<u32>, kube: Option<Kube>) -> Self {
         Self {
             walker,
             only,
+            kube,
             known: HashMap::new(),
             looked: None,
         }
@@ -75,7 +80,8 @@ impl Names {
         }
         let mut processes: HashMap<u32, Option<Process>> = HashMap::new();
         for (service, pid) in pids {
-            let process = processes.entry(pid).or_insert_with(|| read(pid)).clone();
+            let read = || self.read(pid);
+            let process = processes.entry(pid).or_insert_with(read).clone();
             // one whose sockets have all closed by now keeps the name that it had
             self.known.extend(process.map(|process| (service, process)));
         }
@@ -83,6 +89,17 @@ impl Names {
         tracing::debug!("names of {} services took {took:.1?}", keys.len());
         self.looked = Some((Instant::now(), Instant::now() + took * SHARE));
         Ok(())
+    }
+
+    /// None: it has ended.
+    fn read(&self, pid: u32) -> Option<Process> {
+        let file = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let (comm, cgroups) = (file("comm")?, file("cgroup")?);
+        let [comm, path] = [&comm[..], path(&cgroups)].map(process_name);
+        let mut process = Process::new(pid, &comm, &path);
+        let (kube, uid) = (self.kube.as_ref(), process.pod_uid.as_ref());
+        process.pod = kube.zip(uid).and_then(|(kube, uid)| kube.pod(uid));
+        Some(process)
     }
 }
 
@@ -132,14 +149,6 @@ fn below(root: &Path, name: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-/// None: it has ended.
-fn read(pid: u32) -> Option<Process> {
-    let file = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-    let (comm, cgroups) = (file("comm")?, file("cgroup")?);
-    let [comm, path] = [&comm[..], path(&cgroups)].map(process_name);
-    Some(Process::new(pid, &comm, &path))
 }
 
 /// The path that says most, of cgroup v2 and of the hierarchies beside it: services are in the same everywhere, or at the root.

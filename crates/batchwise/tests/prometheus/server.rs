@@ -1,12 +1,11 @@
 //! A Prometheus with the packaged rules, which scrapes the agent at its host.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use batchwise_testbed::host::{Host, Role};
+use batchwise_testbed::metrics;
 use batchwise_testbed::process::Process;
 use batchwise_testbed::stage::{PATIENCE, eventually, scrape::METRICS};
 use serde_json::{Value, json};
@@ -73,25 +72,7 @@ impl<'a> Prometheus<'a> {
 
     /// The series that a query gives now.
     pub fn query(&self, query: &str) -> Result<Vec<Value>> {
-        let encoded: String = query.bytes().map(|b| format!("%{b:02x}")).collect();
-        let request = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: a\r\n\r\n");
-        let answer = self.host.inside(|| {
-            let address: SocketAddr = ADDRESS.parse()?;
-            let mut stream = TcpStream::connect(address)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(request.as_bytes())?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
-        })?;
-        let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-        let mut body: Value = serde_json::from_str(body).context("no JSON")?;
-        if body["status"] != "success" {
-            bail!("{query}: {body}");
-        }
-        match body["data"]["result"].take() {
-            Value::Array(series) => Ok(series),
-            other => bail!("{query}: {other}"),
-        }
+        let path = format!("query?query={}", metrics::encoded(query));
+        metrics::ask(self.host, ADDRESS.parse()?, &path, PATIENCE)
     }
 }

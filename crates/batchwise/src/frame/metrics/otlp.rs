@@ -169,12 +169,15 @@ impl Export {
 
 /// A sample's resource, by the conventions' names, and its attributes. What has no owner is the agent's.
 fn divide(labels: &Labels) -> (Attributes, Vec<KeyValue>) {
-    let (mut unit, mut process) = (None, "batchwise");
+    let (mut workload, mut unit, mut process) = (None, None, "batchwise");
     let (mut resource, mut attributes) = (Attributes::new(), Vec::new());
     for (key, value) in labels {
         match *key {
             "container" => resource.push(("container.id".to_owned(), value.clone())),
             "pod_uid" => resource.push(("k8s.pod.uid".to_owned(), value.clone())),
+            "pod_name" => resource.push(("k8s.pod.name".to_owned(), value.clone())),
+            "pod_namespace" => resource.push(("k8s.namespace.name".to_owned(), value.clone())),
+            "workload" => workload = Some(value.as_str()),
             "process" => process = value,
             "unit" => unit = Some(value.as_str()),
             "service" => {
@@ -191,7 +194,7 @@ fn divide(labels: &Labels) -> (Attributes, Vec<KeyValue>) {
             _ => attributes.push(attribute(key, value)),
         }
     }
-    let name = called(unit, process).to_owned();
+    let name = called(workload, unit, process).to_owned();
     resource.push(("service.name".to_owned(), name));
     (resource, attributes)
 }

@@ -81,6 +81,49 @@ fn dashboards_show_every_metric_of_their_agent_and_no_other() {
 }
 
 #[test]
+fn the_dashboard_of_a_fleet_shows_what_its_rules_record_of_metrics_that_exist() {
+    let (all, of_all) = (exported(), of_all());
+    let metrics = all.iter().flat_map(|(_, metrics)| metrics);
+    let metrics: Vec<_> = metrics.chain(&of_all).collect();
+    let rules = read("packaging/prometheus/batchwise.fleet.yml");
+    let dashboard = read("packaging/grafana/batchwise-fleet.json");
+    let dashboard: Value = serde_json::from_str(&dashboard).expect("JSON");
+    let panels = each(&dashboard, "panels").flat_map(|panel| each(panel, "targets"));
+    let choices = each(&dashboard["templating"], "list").map(|choice| &choice["query"]);
+    let queries = panels.map(|target| &target["expr"]).chain(choices);
+    let queries = queries.map(|query| query.as_str().expect("a query"));
+    let queries = queries.collect::<Vec<_>>().join("\n");
+    for text in [&rules, &queries] {
+        for (series, _) in selectors(text) {
+            let is_there = metrics.iter().any(|metric| metric.name == series);
+            assert!(is_there, "{series} is not served");
+        }
+    }
+    let records = |text: &str| -> BTreeSet<String> {
+        let all = text.match_indices("batchwise:").map(|(at, _)| {
+            let rest = &text[at..];
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"_:".contains(c));
+            rest[..end.unwrap_or(rest.len())].to_owned()
+        });
+        all.collect()
+    };
+    let recorded: BTreeSet<_> = rules
+        .split("- record: ")
+        .skip(1)
+        .map(|rule| rule.lines().next().expect("a name").to_owned())
+        .collect();
+    for record in records(&queries).union(&records(&rules)) {
+        assert!(recorded.contains(record), "{record} is not recorded");
+    }
+    let unseen: Vec<_> = recorded.difference(&records(&queries)).cloned().collect();
+    assert_eq!(
+        unseen,
+        ["batchwise:fleet_requests:rate5m"],
+        "what others are made of"
+    );
+}
+
+#[test]
 fn rules_are_of_metrics_that_exist_and_each_alert_is_tested_and_documented() {
     let (all, of_all) = (exported(), of_all());
     let metrics = all.iter().flat_map(|(_, metrics)| metrics);

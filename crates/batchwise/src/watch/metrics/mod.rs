@@ -114,11 +114,15 @@ fn bare(line: &Line) -> Labels {
 fn owner(line: &Line) -> Labels {
     let process = line.process.iter();
     let labels = process.flat_map(|p| {
+        let pod = p.pod.as_ref();
         [
             ("process", Some(&p.comm)),
             ("unit", p.unit.as_ref()),
             ("container", p.container.as_ref()),
             ("pod_uid", p.pod_uid.as_ref()),
+            ("pod_namespace", pod.map(|pod| &pod.namespace)),
+            ("pod_name", pod.map(|pod| &pod.name)),
+            ("workload", pod.map(|pod| &pod.workload)),
         ]
     });
     labels
