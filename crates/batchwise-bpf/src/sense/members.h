@@ -69,10 +69,10 @@ struct {
 	__type(value, struct sense_endpoint);
 } endpoints SEC(".maps");
 
-/* Last records of connections that closed: room for tens of thousands at once. */
+/* Last records of connections that closed: room for 4,000 between two readings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 << 20);
+	__uint(max_entries, 16 << 20);
 } closed SEC(".maps");
 
 BW_INLINE const struct tcp_sock *sense_tcp(const struct sock *sk)

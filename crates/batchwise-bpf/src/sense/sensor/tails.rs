@@ -73,7 +73,7 @@ impl Sensor {
         if taken == u64::MAX && wanted > 0 && self.before.leaving == 0 && !self.before.warned {
             self.before.warned = true;
             tracing::warn!(
-                "{wanted} connections have no percentiles: {MOST} services, from either side, have them at once"
+                "{MOST} services, from either side, have percentiles at once: the others have means alone"
             );
         }
         Ok(found)

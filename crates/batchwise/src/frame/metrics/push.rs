@@ -174,13 +174,15 @@ fn milliseconds(name: &str) -> anyhow::Result<Option<Duration>> {
     value.map(read).transpose()
 }
 
-/// The host's name, and what the environment says: that goes first.
+/// The host's name, by which instances of a service differ, and what the environment says: that goes first.
 fn resource() -> Attributes {
     let mut all = pairs(&env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default());
-    if all.iter().all(|(key, _)| key != "host.name") {
-        let uname = rustix::system::uname();
-        let name = uname.nodename().to_string_lossy().into_owned();
-        all.push(("host.name".to_owned(), name));
+    let uname = rustix::system::uname();
+    let name = uname.nodename().to_string_lossy();
+    for key in ["host.name", "service.instance.id"] {
+        if all.iter().all(|(known, _)| known != key) {
+            all.push((key.to_owned(), name.clone().into_owned()));
+        }
     }
     all
 }
