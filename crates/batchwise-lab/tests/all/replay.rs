@@ -34,6 +34,7 @@ const WITHOUT_FIGURE: &[&str] = &[
     "burst-mixed",
     "burst-tc-cost",
     "drills",
+    "fleet",
     "passive-accuracy",
     "passive-transports",
     "window-cost",
