@@ -11,12 +11,15 @@ use crate::host::Host;
 
 /// The whole answer, its head included. Each step takes at most so long.
 pub fn scrape(host: &Host, address: SocketAddr, patience: Duration) -> Result<String> {
-    get(host, address, "/metrics", patience)
+    let request = "GET /metrics HTTP/1.1\r\nHost: bw\r\nConnection: close\r\n\r\n";
+    get(host, address, request, patience)
 }
 
 /// What a Prometheus finds by a path of its interface, such as `query?query=up`: the series.
 pub fn ask(host: &Host, address: SocketAddr, path: &str, patience: Duration) -> Result<Vec<Value>> {
-    let answer = get(host, address, &format!("/api/v1/{path}"), patience)?;
+    // the older version is answered in one piece
+    let request = format!("GET /api/v1/{path} HTTP/1.0\r\nHost: bw\r\n\r\n");
+    let answer = get(host, address, &request, patience)?;
     let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
     let mut body: Value = serde_json::from_str(body).context("no JSON")?;
     if body["status"] != "success" {
@@ -33,14 +36,13 @@ pub fn encoded(query: &str) -> String {
     query.bytes().map(|b| format!("%{b:02x}")).collect()
 }
 
-fn get(host: &Host, address: SocketAddr, path: &str, patience: Duration) -> Result<String> {
+fn get(host: &Host, address: SocketAddr, request: &str, patience: Duration) -> Result<String> {
     host.inside(|| {
         let mut stream = TcpStream::connect_timeout(&address, patience)
             .with_context(|| format!("connecting to {address}"))?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        // the older version answers in one piece
-        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: bw\r\n\r\n").as_bytes())?;
+        stream.write_all(request.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
