@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Context;
-use crate::applications::Missing;
+use crate::applications::{Missing, lacking};
 use crate::engine::text::percent;
 use crate::engine::{Experiment, Report, Results, Round, Run, Table, Turn, two_hosts};
 use crate::stats::median;
@@ -106,9 +106,10 @@ impl Experiment for FleetExperiment {
     }
 
     fn prepare(&self, run: &mut Run<'_, Missing>, _stage: &mut TwoHosts) -> Result<()> {
-        if !prometheus::is_there() {
-            let why = "there is no Prometheus: `go install github.com/prometheus/prometheus/cmd/prometheus@latest`";
-            run.more.missing.insert("fleet".into(), why.into());
+        if let Some(why) = lacking("prometheus") {
+            let remedy = "`go install github.com/prometheus/prometheus/cmd/prometheus@latest`";
+            let why = format!("{why}: {remedy}");
+            run.more.missing.insert("fleet".into(), why);
         }
         setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS)
             .context("raising the limit of descriptors")

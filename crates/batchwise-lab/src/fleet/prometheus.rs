@@ -1,7 +1,6 @@
 //! A real Prometheus that scrapes the fleet, with the packaged rules.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -107,10 +106,4 @@ impl<'a> Prometheus<'a> {
     pub fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.process.pid())
     }
-}
-
-/// Whether there is one in the path.
-pub fn is_there() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| Path::new(&folder).join("prometheus").is_file())
 }

@@ -10,6 +10,7 @@
 //! | [`stdout`], [`background`] | writing that never holds up the loop |
 //! | [`log`], [`lines`] | JSON lines in a file: reopened on a signal; a full disk drops and counts |
 //! | [`metrics`] | families described once in a table, and the HTTP exporter |
+//! | [`companion`], [`tls`] | a thread beside the loop until it is no longer needed; whom to trust when asking others |
 //! | [`control`] | one line of JSON over a Unix socket, its owner's only |
 //! | [`door`] | a Unix socket at which any user's applications come with descriptors |
 //! | [`messages`] | what is said on standard error, also while a live view has the screen |
@@ -30,6 +31,7 @@ pub mod args;
 pub mod background;
 pub mod chart;
 pub mod clock;
+pub mod companion;
 pub mod control;
 pub mod descriptors;
 pub mod door;
@@ -47,4 +49,5 @@ pub mod signals;
 pub mod stdout;
 pub mod supervisor;
 pub mod ticks;
+pub mod tls;
 pub mod whole;

@@ -9,9 +9,8 @@ use batchwise_bpf::{Reading, Sensor};
 use batchwise_core::sense::connection::ServiceKey;
 use batchwise_core::sense::governor::{Governor, Meter};
 use batchwise_core::sense::tails::{Histogram, Latencies};
-use nix::time::{ClockId, clock_gettime};
 
-use crate::frame::clock::{monotonic_ns, nanos};
+use crate::frame::clock::{monotonic_ns, nanos, process_cpu};
 
 /// A sensor that keeps its budget.
 pub struct Counting {
@@ -152,10 +151,10 @@ impl Counting {
 }
 
 fn meter(sensor: &Sensor) -> anyhow::Result<Meter> {
-    let used = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).context("reading the clock")?;
+    let used = process_cpu().context("reading the clock")?;
     Ok(Meter {
         at: monotonic_ns(),
-        cpu: nanos(used.into()),
+        cpu: nanos(used),
         runs: sensor.runs(),
     })
 }

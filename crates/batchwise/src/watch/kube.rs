@@ -4,16 +4,18 @@
 use std::collections::HashMap;
 use std::fs;
 use std::net::IpAddr;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use batchwise_core::sense::process::Pod;
 use serde::Deserialize;
 use ureq::http::Uri;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::TlsConfig;
+
+use crate::frame::companion::Companion;
+use crate::frame::tls::roots;
 
 /// Where a kubelet listens.
 pub const KUBELET: &str = "https://127.0.0.1:10250";
@@ -33,8 +35,7 @@ type Pods = HashMap<String, Pod>;
 #[derive(Debug)]
 pub struct Kube {
     pods: Arc<Mutex<Pods>>,
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _companion: Companion,
 }
 
 impl Kube {
@@ -42,9 +43,8 @@ impl Kube {
     pub fn start(url: &str) -> anyhow::Result<Self> {
         let kubelet = Kubelet::new(url)?;
         let pods = Arc::new(Mutex::new(kubelet.pods()?));
-        let (stop, stopped) = mpsc::channel();
         let known = Arc::clone(&pods);
-        let ask = move || {
+        let ask = move |stopped: Receiver<()>| {
             let mut is_away = false;
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 let found = kubelet.pods();
@@ -57,29 +57,15 @@ impl Kube {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("kube".to_owned())
-            .spawn(ask);
         Ok(Self {
             pods,
-            stop: Some(stop),
-            thread: Some(thread.context("cannot start the thread that asks the kubelet")?),
+            _companion: Companion::start("kube", ask)?,
         })
     }
 
     pub fn pod(&self, uid: &str) -> Option<Pod> {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.get(uid).cloned()
-    }
-}
-
-impl Drop for Kube {
-    fn drop(&mut self) {
-        self.stop.take();
-        if let Some(thread) = self.thread.take() {
-            // a panic in the thread has been printed
-            let _ = thread.join();
-        }
     }
 }
 
@@ -101,7 +87,7 @@ impl Kubelet {
             // on the node itself; most kubelets have signed for themselves
             tls = tls.disable_verification(true);
         } else if let Ok(pem) = fs::read(format!("{ACCOUNT}/ca.crt")) {
-            tls = tls.root_certs(RootCerts::from(certificates(&pem)));
+            tls = tls.root_certs(roots(&pem));
         }
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
@@ -134,14 +120,6 @@ impl Kubelet {
             .with_context(|| format!("reading {url}"))?;
         read(&body).with_context(|| format!("{url} does not answer with a list of pods"))
     }
-}
-
-fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
-    let certificate = |item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    };
-    parse_pem(pem).filter_map(certificate).collect()
 }
 
 #[derive(Deserialize)]

@@ -3,20 +3,21 @@
 
 use std::env;
 use std::fs;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use prost::Message as _;
 use ureq::http::Uri;
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, TlsConfig};
 
 use super::otlp::{Attributes, Export};
 use super::store::{Store, lock};
 use super::{CPU, FAILURES, HEARTBEAT, Metrics};
 use crate::frame::clock::wall_clock_ns;
+use crate::frame::companion::Companion;
+use crate::frame::tls::roots;
 
 /// Between two exports, and for how long each may take, unless the environment says otherwise.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -24,8 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pushes until it is dropped.
 pub struct Pusher {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _companion: Companion,
 }
 
 impl Pusher {
@@ -33,10 +33,9 @@ impl Pusher {
         let to = Collector::new(url)?;
         let every = milliseconds("OTEL_METRIC_EXPORT_INTERVAL")?.unwrap_or(INTERVAL);
         let (of_all, started) = (resource(), wall_clock_ns());
-        let (stop, stopped) = mpsc::channel();
         let store = store.clone();
         lock(&store).failures = Some(0);
-        let push = move || {
+        let push = move |stopped: Receiver<()>| {
             let mut is_away = false;
             // the last values are wanted, too
             loop {
@@ -66,23 +65,9 @@ impl Pusher {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("otlp".to_owned())
-            .spawn(push);
         Ok(Self {
-            stop: Some(stop),
-            thread: Some(thread.context("cannot start the thread that pushes metrics")?),
+            _companion: Companion::start("otlp", push)?,
         })
-    }
-}
-
-impl Drop for Pusher {
-    fn drop(&mut self) {
-        self.stop.take();
-        if let Some(thread) = self.thread.take() {
-            // a panic in the thread has been printed
-            let _ = thread.join();
-        }
     }
 }
 
@@ -101,11 +86,7 @@ impl Collector {
         }
         let mut tls = TlsConfig::builder();
         if let Some(pem) = file("CERTIFICATE")? {
-            let all = ureq::tls::parse_pem(&pem).filter_map(|item| match item {
-                Ok(ureq::tls::PemItem::Certificate(certificate)) => Some(certificate),
-                _ => None,
-            });
-            tls = tls.root_certs(RootCerts::from(all.collect::<Vec<_>>()));
+            tls = tls.root_certs(roots(&pem));
         }
         if let (Some(chain), Some(key)) = (file("CLIENT_CERTIFICATE")?, file("CLIENT_KEY")?) {
             let of = "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE";
